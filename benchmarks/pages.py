@@ -40,10 +40,11 @@ def keep(name: str, found: Mapping[str, Any]) -> None:
 
 def written(page: str) -> str:
     """Return docs/benchmarks.md as the kept results say."""
-    from benchmarks import earnings, scale, service
+    from benchmarks import earnings, planning, scale, service
 
     parts = {
         "scale": lambda: scale.table(load(scale.KEPT)),
+        "planning": lambda: planning.table(load(planning.KEPT)),
         "earnings": lambda: earnings.tables(load(earnings.KEPT)),
         "problems": lambda: earnings.other_table(load(earnings.OTHERS)),
         "service": lambda: service.table(load(service.KEPT)),

@@ -14,6 +14,7 @@ from benchmarks import (
     head_to_head,
     offpolicy,
     pages,
+    planning,
     planning_instances,
     reacting,
     scale,
@@ -26,12 +27,13 @@ from restless_bandits.paper.regret_lower_bound import model_kernels as kernels
 
 def test_the_page_is_what_its_results_say():
     page = pages.PAGE.read_text(encoding="utf-8")
-    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"scale", "earnings", "problems", "service", "end"}
+    assert set(re.findall(r"<!-- (\w+) -->", page)) == {"scale", "planning", "earnings", "problems", "service", "end"}
     assert pages.written(page) == page
 
 
 def test_everything_was_measured():
     assert set(pages.load(scale.KEPT)) == {row.name for row in scale.ROWS}
+    assert set(pages.load(planning.KEPT)) == {row.name for row in planning.ROWS}
     kept = pages.load(earnings.KEPT)
     assert set(kept) == {setting.key for setting in earnings.settings()}
     assert all(set(cells) == {"whittle", *earnings.LEARNERS} for cells in kept.values())
@@ -47,6 +49,13 @@ def test_a_changed_number_is_noticed():
     assert scale.table(kept) != scale.table(kept | {name: [99.0, 0.1]})
     assert "**no**" in scale.table({name: [99.0, 0.1]})
     assert "**no**" in scale.table({name: [0.01, scale.MOST_MEMORY + 0.1]})
+
+
+def test_targets_of_planning_are_judged_in_their_direction():
+    row = next(row for row in planning.ROWS if row.at_least and row.peer)
+    assert "**no**" in planning.table({row.name: [1.0, 2.0, 0.9 * row.target]})
+    assert "yes" in planning.table({row.name: [1.0, 2.0, 1.1 * row.target]})
+    assert "**no**" in planning.table({planning.ROWS[0].name: [1.0, None, 1.1 * planning.ROWS[0].target]})
 
 
 def test_what_was_measured_of_changes():

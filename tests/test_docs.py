@@ -159,3 +159,9 @@ def test_blocks_are_found():
         ("toml", "y = 2\n", ""),
         ("text", "z\n", ""),
     ]
+
+
+def test_the_readme_and_the_changelog_are_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 450
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("## [0.1.0]")[2]
+    assert len([line for line in changes.splitlines() if line]) <= 60

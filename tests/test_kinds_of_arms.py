@@ -189,7 +189,6 @@ REFUSED = {
         "reacting",
     ): "arm 'a' has active_transitions, and likelihood-ucb plays uncontrolled arms",
     ("a learner of the paper", "observed"): "likelihood-ucb cannot play arms that are all observed",
-    ("agent", "observed"): "task is ObservedTask",
     ("service", "observed"): "there is no field 'observed'",
     ("replay", "reacting"): OTHER_PULLS + " simulate",
     ("replay", "observed"): OTHER_PULLS + " simulate",

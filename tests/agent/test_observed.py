@@ -12,7 +12,8 @@ from restless_bandits.agent.packing import packed, packed_change, unpacked, unpa
 from restless_bandits.oracles.observed.rollout import ObservedWorld
 from restless_bandits.oracles.observed.rollout_kernels import step_pulled
 from restless_bandits.simulation.observed_engine import learn_observed
-from tests.simulation.observed_arms import drawn, played_by_hand, ragged
+from restless_bandits.testing import SEED, played_on_observed
+from tests.simulation.observed_arms import drawn, ragged
 
 LEARNERS = (
     "posterior",
@@ -68,11 +69,11 @@ def play(agent, world, slots, *, hide=0.0, told=True):
 )
 def test_the_agent_makes_the_choices_of_the_simulator(spec, name):
     problem, player = PROBLEMS[name], rb.learner(spec)
-    _, path = played_by_hand(player, problem, 80)
-    run = learn_observed(player, ObservedWorld(problem), 80, np.array([80]), seed=0, run=0)
-    agent = agent_of(problem, spec, 80)
+    path, _ = played_on_observed(player, problem, 80)
+    run = learn_observed(player, ObservedWorld(problem), 80, np.array([80]), seed=SEED, run=0)
+    agent = agent_of(problem, spec, 80, seed=SEED)
     assert isinstance(agent, ObservedAgent)
-    assert play(agent, World(problem), 80) == path
+    assert play(agent, World(problem, seed=SEED), 80) == path
     for column in ("pulls", "paid", "flat_rewards", "last_pulled", "last_rewards"):
         assert np.array_equal(getattr(agent.record, column), getattr(run.record, column)), column
     assert agent.record.plan_lengths == run.record.plan_lengths[:-1]

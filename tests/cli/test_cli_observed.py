@@ -197,7 +197,7 @@ def test_the_list_of_a_solution(arms, as_json, restless, tmp_path):
     index = {(row["name"], row["state"]): row["index"] for row in rows_of(indices)}
     assert len(index) == 12
     assert all(index[row["name"], row["state"]] == row["index"] for row in rows_of(out))
-    assert f"list            {out}" in restless("solve", *given, "--out", out)[1]
+    assert f"the list is in {out}" in restless("solve", *given, "--out", out)[1]
     # The optimum has no index: its own arms, in the order of the Lagrangian index.
     optimum = rb.solve(rb.Problem.from_table(path, plays=2)).policy
     assert {row["name"] for row in rows_of(out)} == {f"p{i}" for i in optimum([i % 2 for i in range(6)])}
@@ -218,6 +218,12 @@ def test_the_list_of_a_programme_that_ends(as_json, tmp_path):
     found = as_json("solve", "maintenance-observed", "--arms", "60", "--horizon", "4", "--out", out)
     assert found["oracle"] == "fluid-priority"
     assert len(rows_of(out)) == found["details"]["plays"] == 10
+    states, ranked = tmp_path / "states.csv", tmp_path / "ranked.csv"
+    states.write_text("state\n" + "".join(f"{i % 3}\n" for i in range(60)))
+    given = ("maintenance-observed", "--arms", "60", "--horizon", "4", "--states", states)
+    as_json("solve", *given, "--out", out)
+    as_json("rank", *given, "--out", ranked)
+    assert out.read_text() == ranked.read_text()
 
 
 def test_nothing_is_written_after_a_mistake(arms, restless, tmp_path):

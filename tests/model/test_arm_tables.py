@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from restless_bandits import Arm, Problem, ProblemError
+from restless_bandits import Arm, Problem, ProblemError, rank
 from restless_bandits._internal import tables
 from tests.optional import needed
 
@@ -73,6 +73,19 @@ def test_kinds_by_name():
     close(Problem.from_table(table, plays=1, kinds=Problem([fast, slow])), expected)
 
 
+def test_kinds_that_differ_in_more_than_numbers():
+    big = Arm([[0.2, 0.5, 0.3], [0, 1, 0], [0.5, 0.5, 0]], [0, 1, 0.5], setup_cost=0.1, name="big")
+    small = Arm([[0.9, 0.1], [0.1, 0.9]], [0, 1], name="small", initial=1)
+    table = {"arm": ["a", "b", "c"], "kind": ["small", "big", "small"], "count": [1, 4, 2]}
+    problem = Problem.from_table(table, plays=2, kinds=[big, small])
+    close(
+        problem, Problem([small.named("a"), big.named("b").of_count(4), small.named("c").of_count(2)], observed="all")
+    )
+    assert problem.n_arms == 7
+    assert rank(problem, {"a": 1, "b-1": 3, "b-2": 0, "b-3": 1, "b-4": 2, "c-1": 0, "c-2": 1}).names
+    assert Problem.from_table({"kind": table["kind"]}, plays=2, kinds=[big, small]).names[1] == "arm 2"
+
+
 def test_names_positions_and_sizes():
     arm = Arm([[0.2, 0.8], [0.8, 0.2]], [0, 1], name="a")
     problem = Problem([arm.of_count(12), arm.named("b")], plays=3, observed="all")
@@ -138,7 +151,8 @@ def test_other_mistakes(tmp_path):
     refused("has no column kind", kinds=[arm])
     refused("there is no kind 'fats'; did you mean 'fast'?", {"kind": ["fats"]}, kinds=[arm])
     refused("names kinds of arms; give the arms of these kinds as kinds", {"kind": ["fast"]})
-    refused("kinds 'fast' and 'big' differ in n_states", {"kind": ["fast"]}, kinds=[arm, Arm([[1]], [1], name="big")])
+    kinds = [arm, Arm([[1]], [1], name="big")]
+    refused("has a column initial, and the kinds differ", {"kind": ["fast"], "initial": [0]}, kinds=kinds)
     refused("has columns reward_0, … already; leave out rewards", rewards=[0, 1])
     refused("rewards is [0]; give a number for each of 2 states", PATIENTS | {"x": [1, 1, 1]}, passive_rewards=[0])
     refused("has no rows", {"p_passive_0_0": []})

@@ -15,9 +15,8 @@ from restless_bandits.service.quotas import Quotas
 from restless_bandits.service.storage.store import open_store
 from restless_bandits.service.writer import CommandProcessor
 from tests.internal.test_compiling import LINE as COMPILING
+from tests.service.one_agent import GUARD
 
-GUARD = 90.0
-"""Seconds after which a test gives up. They guard against hanging, so they are far above what a slow machine takes."""
 HOST = (b"host", b"127.0.0.1:8787")
 
 

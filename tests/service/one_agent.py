@@ -9,6 +9,8 @@ from restless_bandits.service.storage.store import open_store
 from restless_bandits.service.writer import CommandProcessor
 
 SECOND = 1_000_000
+GUARD = 90.0
+"""Seconds after which a test gives up. They guard against hanging, so they are far above what a slow machine takes."""
 
 
 def plan_at_once(work, *given):
@@ -45,7 +47,7 @@ class Kept:
         self.open()
 
     def do(self, *operations):
-        return self.writer.submit(self.name, operations).result(30)
+        return self.writer.submit(self.name, operations).result(GUARD)
 
     def create(self, arms=("x", "y"), learner="ucb1", seed=5, **given):
         return self.do(Create(self.name, list(arms), learner=learner, seed=seed, **given))[0]

@@ -10,10 +10,11 @@ import socket
 import time
 from pathlib import Path
 
+from tests.service.one_agent import GUARD
+
 HERE = "tests.service.processes"
 SNAPSHOTS = 23
 """Events after which a snapshot is made here, so that there are some."""
-PATIENCE = 60.0
 
 
 def context():
@@ -79,7 +80,7 @@ class Served:
             try:
                 self.token = mine.recv() or self.token
             except EOFError:
-                self.process.join(10)
+                self.process.join(GUARD)
                 return False
         if self.token is None:
             # Made by one that died before it could say so; it is kept beside the store.
@@ -93,15 +94,15 @@ class Served:
 
     def kill(self):
         (os.killpg if self.workers else os.kill)(self.process.pid, signal.SIGKILL)
-        self.process.join(10)
+        self.process.join(GUARD)
 
     def stop(self):
         if self.process is not None and self.process.is_alive():
             self.process.terminate()
-            self.process.join(10)
+            self.process.join(GUARD)
 
     def died(self):
-        self.process.join(10)
+        self.process.join(GUARD)
         assert self.process.exitcode == -signal.SIGKILL, self.process.exitcode
 
 
@@ -117,7 +118,7 @@ class Visitor:
 
     def send(self, method, path, body=None):
         """The status and the answer."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GUARD
         while time.monotonic() < deadline:
             try:
                 if self.connection is None:

@@ -15,7 +15,7 @@ from restless_bandits.service.audit import audit, first_difference
 from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.storage.store import open_store
 from restless_bandits.service.storage.stored_plans import packed, unpacked
-from tests.service.one_agent import Kept, plan_at_once
+from tests.service.one_agent import GUARD, Kept, plan_at_once
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_a_damaged_log_is_one_sentence_and_harms_no_other(told, at_once):
     good = a.writer.submit("good", [Create("good", ["x"], learner="ucb1"), Ask("1")])
     with pytest.raises(ServiceError, match="damaged"):
         a.ask()
-    assert good.result(30)[1]["slot"] == 1
+    assert good.result(GUARD)[1]["slot"] == 1
     a.close()
 
 

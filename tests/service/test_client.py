@@ -10,7 +10,7 @@ import pytest
 import restless_bandits as rb
 from restless_bandits.service import client as remote
 from restless_bandits.service.operations import ServiceError
-from tests.service.clients import Inside, Process, call
+from tests.service.clients import GUARD, Inside, Process, call
 
 TASK = dict(n_states=(2, 2, 3), plays=1, reward_laws=("bernoulli",) * 3, initial=(None,) * 3, names=("x", "y", "z"))
 ARMS = ["x", "y", {"name": "z", "n_states": 3}]
@@ -195,7 +195,7 @@ def free_port():
 
 
 def wait_for(growing, more):
-    wanted, deadline = len(growing) + more, time.monotonic() + 30
+    wanted, deadline = len(growing) + more, time.monotonic() + GUARD
     while len(growing) < wanted:
         assert time.monotonic() < deadline, "nothing goes on"
         time.sleep(0.01)
@@ -230,9 +230,9 @@ def test_a_server_that_dies_is_nothing_worse_than_a_delay(tmp_path, free_port):
         server = Process(store, port=free_port)
         wait_for(decided, 20)
         stop.set()
-        threads[0].join(20)
+        threads[0].join(GUARD)
         agent.skip(3)
-        threads[1].join(20)
+        threads[1].join(GUARD)
         assert not any(thread.is_alive() for thread in threads)
         events = list(agent.events())
     with server:

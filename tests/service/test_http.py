@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from restless_bandits.service.quotas import Quotas
-from tests.service.clients import HOST, Inside
+from tests.service.clients import GUARD, HOST, Inside
 
 AGENT = {"name": "a", "arms": ["x", "y", {"name": "z", "n_states": 3}], "learner": "round-robin", "seed": 5}
 
@@ -192,8 +192,8 @@ def test_there_are_no_more_streams_than_the_limit(tmp_path):
     try:
         assert inside("POST", "/agents", AGENT).status == 201
         begun, free = threading.Semaphore(0), threading.Event()
-        held = inside.writer.look_later("a", lambda _: (begun.release(), free.wait(20)))
-        assert begun.acquire(timeout=20)
+        held = inside.writer.look_later("a", lambda _: (begun.release(), free.wait(GUARD)))
+        assert begun.acquire(timeout=GUARD)
 
         async def statuses():
             readers = [Reader(inside, path, 1) for path in 4 * ["/agents/a/stream?after=0", "/agents/a/stream"]]
@@ -210,7 +210,7 @@ def test_there_are_no_more_streams_than_the_limit(tmp_path):
 
         found = inside.run(statuses())
         assert sorted(found) == most * [200] + (8 - most) * [429]
-        assert held.result(20)
+        assert held.result(GUARD)
         for _ in range(2 * most):  # what is refused for another reason gives its place back
             assert inside("GET", "/agents/nobody/stream").status == 404
             assert inside("GET", "/agents/a/stream?after=x").status == 422
@@ -291,7 +291,7 @@ def test_a_stream_goes_on_where_it_was(agent, caplog):
         task = asyncio.ensure_future(reader.read())
         while b"events" not in reader.text:
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(lambda: agent.writer.submit("a", [Ask("2")]).result(10))
+        await asyncio.to_thread(lambda: agent.writer.submit("a", [Ask("2")]).result(GUARD))
         await task
         return reader.events()
 

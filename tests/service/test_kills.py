@@ -19,7 +19,7 @@ from restless_bandits.service.audit import audit
 from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
 from restless_bandits.service.storage.store import open_store
 from restless_bandits.service.writer import CommandProcessor
-from tests.service.one_agent import Kept
+from tests.service.one_agent import GUARD, Kept
 from tests.service.processes import Served, Visitor, context, prepare
 
 KILLS = int(os.environ.get("RESTLESS_KILLS", "10"))
@@ -130,7 +130,7 @@ def check_under_kills(services, kills, agents=tuple(AGENTS), *, mortal=None, pau
         for _ in range(kills):
             before = len(acknowledged)
             # At least something is done between two deaths, and the moment is nobody's choice.
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + GUARD
             while len(acknowledged) < before + 10 and time.monotonic() < deadline and not troubles:
                 time.sleep(0.01)
             time.sleep(draws.random() * pause)
@@ -141,7 +141,7 @@ def check_under_kills(services, kills, agents=tuple(AGENTS), *, mortal=None, pau
     finally:
         over.set()
         for client in clients:
-            client.join(90)
+            client.join(GUARD)
     assert not troubles, troubles[0]
     assert min(counts) >= 10
     logs = []
@@ -186,21 +186,21 @@ def play_until_full(path, fill, make_room, pipe):
     store = open_store(path)
     writer = CommandProcessor(store)
     writer.start()
-    writer.submit("a", [Create("a", ["x", "y"], learner="ucb1", seed=1)]).result(30)
+    writer.submit("a", [Create("a", ["x", "y"], learner="ucb1", seed=1)]).result(GUARD)
     fill(path)
     promised, refusals = [], []
     for i in range(5000):
         try:
-            decision = writer.submit("a", [Ask(f"r{i}")]).result(30)[0]
+            decision = writer.submit("a", [Ask(f"r{i}")]).result(GUARD)[0]
             promised.append(decision["decision"])
-            writer.submit("a", [Tell(decision["decision"], state=i % 2, reward=1.0)]).result(30)
+            writer.submit("a", [Tell(decision["decision"], state=i % 2, reward=1.0)]).result(GUARD)
         except ServiceError as error:
             refusals.append((error.status, str(error), error.retry_after))
             if len(refusals) == 3:
                 break
     readable = writer.agent("a")["asked"]
     make_room(path)
-    promised.append(writer.submit("a", [Ask("room again")]).result(30)[0]["decision"])
+    promised.append(writer.submit("a", [Ask("room again")]).result(GUARD)[0]["decision"])
     writer.stop()
     pipe.send((promised, refusals, readable))
 
@@ -233,7 +233,7 @@ def check_a_full_disk(path, fill, make_room):
     theirs.close()
     promised, refusals, readable = mine.recv()
     mine.close()
-    child.join(30)
+    child.join(GUARD)
     assert len(promised) > 5
     assert len(refusals) == 3
     for status, sentence, retry_after in refusals:
@@ -281,7 +281,7 @@ def test_a_commit_that_fails_is_refused_and_the_agent_is_what_it_was(kept, monke
         a.writer.submit("a", [Tell(first["decision"], state=1, reward=1.0)]),
         a.writer.submit("a", [Ask("second")]),
     ]
-    errors = [future.exception(30) for future in futures]
+    errors = [future.exception(GUARD) for future in futures]
     refused = [error for error in errors if error is not None]
     assert refused
     assert all(error.status == 503 and error.retry_after for error in refused)

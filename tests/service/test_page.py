@@ -15,7 +15,7 @@ from restless_bandits.service.dashboard import analysis, page
 from restless_bandits.service.dashboard.analysis import LogSummary
 from restless_bandits.service.dashboard.executor import snapshot_of
 from restless_bandits.service.dashboard.page import Codes, recent
-from tests.service.clients import Inside, call
+from tests.service.clients import GUARD, Inside, call
 
 ARMS = ["x", "y"]
 
@@ -121,7 +121,7 @@ class TestLogin:
             assert not any(stream.done() for stream in streams)
             time.sleep(0.01)
         service("POST", "/logout", role=None, headers=[cookie])
-        assert [stream.result(20).status for stream in streams] == [200, 200, 200]
+        assert [stream.result(GUARD).status for stream in streams] == [200, 200, 200]
 
     def test_sessions_are_few_and_do_not_last(self, service, monkeypatch):
         async def role(token):

@@ -10,7 +10,7 @@ from restless_bandits._internal.errors import ProblemError
 from restless_bandits.service.audit import audit
 from restless_bandits.service.operations import Ask, Create, ServiceError
 from restless_bandits.service.storage.store import open_store
-from tests.service.one_agent import Kept
+from tests.service.one_agent import GUARD, Kept
 from tests.service.postgres import cluster, reason_to_skip
 from tests.service.processes import Served
 from tests.service.test_kills import PLANNING, check_under_kills
@@ -63,7 +63,7 @@ def test_both_at_once(database, at_once):
             made = [Create(name, ["x", "y"], learner="ucb1", seed=1) for name in names]
             random.Random(number).shuffle(made)
             writer = (one, two)[number % 2].writer
-            return [writer.submit(each.name, [each]).result(60)[0]["name"] for each in made]
+            return [writer.submit(each.name, [each]).result(GUARD)[0]["name"] for each in made]
 
         assert all(sorted(done) == names for done in pool.map(create, range(8)))
 
@@ -74,7 +74,7 @@ def test_both_at_once(database, at_once):
             for i in range(25):
                 name = draws.choice(names)
                 waiting.append((name, writer.submit(name, [Ask(f"{number}.{i}")])))
-            return [(name, future.result(60)[0]["decision"]) for name, future in waiting]
+            return [(name, future.result(GUARD)[0]["decision"]) for name, future in waiting]
 
         decisions = [decision for done in pool.map(ask, range(8)) for decision in done]
     assert len(set(decisions)) == 200

@@ -14,7 +14,7 @@ from restless_bandits.service.audit import audit
 from restless_bandits.service.operations import Ask, Create, Patch, ServiceError, Skip, Tell
 from restless_bandits.service.quotas import Quotas
 from restless_bandits.service.views import belief_of, encoded, estimate_of
-from tests.service.one_agent import SECOND, Kept
+from tests.service.one_agent import GUARD, SECOND, Kept
 
 
 def refused(status, fields=None):
@@ -117,7 +117,7 @@ class TestClock:
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         assert "ahead of the clock" in caplog.text
         a.delete()
-        assert a.writer.submit("a", [Ask("1")]).exception(30).status == 404
+        assert a.writer.submit("a", [Ask("1")]).exception(GUARD).status == 404
         assert a.writer.health()["status"] == "ok"
 
     @pytest.mark.parametrize("length", ["1ms", "366d"])
@@ -552,9 +552,9 @@ class TestBatch:
         good = [a.writer.submit("a", [Ask(f"good {i}")]) for i in range(5)]
         bad = a.writer.submit("a", [Ask("bad"), Tell("1-999", state=0, reward=0.0)])
         more = [a.writer.submit("a", [Ask(f"more {i}")]) for i in range(5)]
-        slots = [future.result(20)[0]["slot"] for future in good + more]
+        slots = [future.result(GUARD)[0]["slot"] for future in good + more]
         with refused(404):
-            bad.result(20)
+            bad.result(GUARD)
         assert slots == list(range(1, 11))
         assert audit(a.store).same
 
@@ -614,8 +614,8 @@ class TestAgents:
         from restless_bandits.service.operations import Delete
 
         futures = [a.writer.submit("a", [Delete()]), a.writer.submit("a", [Create("a", ["p", "q"], learner="ucb1")])]
-        assert futures[0].result(20) == [{"deleted": "a"}]
-        assert [arm["name"] for arm in futures[1].result(20)[0]["task"]["arms"]] == ["p", "q"]
+        assert futures[0].result(GUARD) == [{"deleted": "a"}]
+        assert [arm["name"] for arm in futures[1].result(GUARD)[0]["task"]["arms"]] == ["p", "q"]
 
     def test_nobody_of_this_name(self, a):
         with refused(404):
@@ -623,10 +623,10 @@ class TestAgents:
         with refused(404):
             a.writer.events("b")
         with refused(404):
-            a.writer.submit("b", [Ask("1")]).result(20)
+            a.writer.submit("b", [Ask("1")]).result(GUARD)
 
     def test_the_list(self, a):
-        a.writer.submit("b", [Create("b", ["x"], learner="round-robin", clock="1m")]).result(20)
+        a.writer.submit("b", [Create("b", ["x"], learner="round-robin", clock="1m")]).result(GUARD)
         a.ask()
         assert [(one["name"], one["clock"], one["arms"], one["seq"]) for one in a.writer.agents()] == [
             ("a", "ask", 2, 3),
@@ -673,7 +673,7 @@ class TestLimits:
             a.create(arms="wxyz")
         a.create(arms="xyz")
         with refused(429):
-            a.writer.submit("b", [Create("b", ["x"], learner="ucb1")]).result(20)
+            a.writer.submit("b", [Create("b", ["x"], learner="ucb1")]).result(GUARD)
         with refused(422, ["add_arm"]):
             a.patch(add_arm="w")
         with refused(413):
@@ -699,7 +699,7 @@ class TestLimits:
             with refused(422, ["request"]):
                 a.do(operation)
         with refused(404):
-            a.writer.submit(word, [Ask("1")]).result(20)
+            a.writer.submit(word, [Ask("1")]).result(GUARD)
         with refused(404):
             a.writer.agent(word)
         with refused(404):
@@ -744,7 +744,7 @@ class TestWatching:
         other = Kept(a.where)
         other.ask()
         while 3 not in seqs:
-            assert heard.acquire(timeout=20)
+            assert heard.acquire(timeout=GUARD)
         stop()
         other.close()
 

@@ -22,7 +22,7 @@ from restless_bandits.service.operations import Ask, Create, ServiceError, Tell
 from restless_bandits.service.storage import schema
 from restless_bandits.service.storage.store import open_store
 from restless_bandits.service.writer import WAIT_FOR_PLANS_VARIABLE
-from tests.service.one_agent import SECOND, Kept, plan_at_once
+from tests.service.one_agent import GUARD, SECOND, Kept, plan_at_once
 
 FROZEN = Path(__file__).parent.parent / "frozen"
 
@@ -234,7 +234,7 @@ class TestBackup:
         a.create()
         asked = [a.writer.submit("a", [Ask(f"r{i}")]) for i in range(300)]
         a.store.backup(tmp_path / "copy.db")
-        last = [future.result(60)[0] for future in asked][-1]
+        last = [future.result(GUARD)[0] for future in asked][-1]
         copy = Kept(tmp_path / "copy.db")
         assert audit(copy.store).same
         assert copy.read()["seq"] <= a.read()["seq"]
@@ -411,7 +411,7 @@ class TestRecovery:
         a = kept()
         a.create()
         a.ask()
-        a.writer.submit("good", [Create("good", ["x", "y"], learner="ucb1")]).result(30)
+        a.writer.submit("good", [Create("good", ["x", "y"], learner="ucb1")]).result(GUARD)
         assert a.writer.health()["status"] == "ok"
         with closing(sqlite3.connect(a.where)) as connection:
             connection.execute("UPDATE events SET body = '{}' WHERE kind = 'ask'")
@@ -429,22 +429,22 @@ class TestRecovery:
         a = kept()
         a.create()
         a.ask("first")
-        a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(30)
+        a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1")]).result(GUARD)
         monkeypatch.setattr(agent_cache, "QUICK_EVENTS", 1)
         go_on, load = threading.Event(), agent_cache.AgentCache.load_in_background
         monkeypatch.setattr(
-            agent_cache.AgentCache, "load_in_background", lambda *given: go_on.wait(30) and load(*given)
+            agent_cache.AgentCache, "load_in_background", lambda *given: go_on.wait(GUARD) and load(*given)
         )
         a.reopen()
         waiting = [a.writer.submit("a", [Ask(request)]) for request in ("first", "second")]
         looks = ThreadPoolExecutor(1)
         looking = looks.submit(a.read)
-        assert [a.writer.submit("b", [Ask(str(i))]).result(30)[0]["slot"] for i in range(3)] == [1, 2, 3]
+        assert [a.writer.submit("b", [Ask(str(i))]).result(GUARD)[0]["slot"] for i in range(3)] == [1, 2, 3]
         assert not any(one.done() for one in waiting)
         assert not looking.done()
         go_on.set()
-        assert [one.result(30)[0]["slot"] for one in waiting] == [1, 2]
-        assert looking.result(30)["name"] == "a"
+        assert [one.result(GUARD)[0]["slot"] for one in waiting] == [1, 2]
+        assert looking.result(GUARD)["name"] == "a"
         looks.shutdown()
         assert a.writer.stats()["loads_total"] == 1 + 1, "b is quick"
 
@@ -463,8 +463,8 @@ class TestRecovery:
         bad = a.writer.submit("a", [Ask("bad"), Tell(decisions[0]["decision"], state=0, reward=0.3)])
         more = a.writer.submit("a", [Ask("more")])
         with pytest.raises(ServiceError, match="reward"):
-            bad.result(30)
-        assert [one.result(30)[0]["slot"] for one in (*good, more)] == [11, 12, 13, 14]
+            bad.result(GUARD)
+        assert [one.result(GUARD)[0]["slot"] for one in (*good, more)] == [11, 12, 13, 14]
         assert len(loaded) == 1
         assert a.kinds()[-8:] == ["skip", "ask"] * 4
         assert len(a.log()) == len(before[1]) + 8
@@ -474,11 +474,11 @@ class TestRecovery:
         a = kept(cache=1)
         names = [f"n{i}" for i in range(80)]
         for name in names:
-            a.writer.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(30)
+            a.writer.submit(name, [Create(name, ["x", "y"], learner="ucb1"), Ask("1")]).result(GUARD)
         assert a.writer.stats()["agents_in_memory"] < 66
         monkeypatch.setattr(agent_cache, "UNCHECKED_AGENTS", 0)
         monkeypatch.setattr(agent_cache, "NOW_AND_THEN", 1)
-        assert [a.writer.submit(name, [Ask("1")]).result(30)[0]["slot"] for name in names] == [1] * 80
+        assert [a.writer.submit(name, [Ask("1")]).result(GUARD)[0]["slot"] for name in names] == [1] * 80
         assert a.writer.stats()["agents_in_memory"] < 4
 
 
@@ -502,8 +502,8 @@ class TestPlanning:
         with pytest.raises(ServiceError, match="there is no agent"):
             a.writer.agent("slow")
         keep_promises(promises)
-        assert slow.result(30)[1]["slot"] == 1
-        assert [future.result(30)[0]["slot"] for future in more] == [2, 3, 4], "in the order in which they came"
+        assert slow.result(GUARD)[1]["slot"] == 1
+        assert [future.result(GUARD)[0]["slot"] for future in more] == [2, 3, 4], "in the order in which they came"
 
     def test_many_may_wait_for_plans(self, kept, monkeypatch):
         a = kept()
@@ -521,7 +521,7 @@ class TestPlanning:
         a.create()
         assert len(promises) == 9
         keep_promises(promises)
-        assert [future.result(30)[2]["slot"] for future in waiting] == [2] * 9
+        assert [future.result(GUARD)[2]["slot"] for future in waiting] == [2] * 9
         assert len(promises) == 9, "each was made once"
         assert audit(a.store).same
 
@@ -532,25 +532,25 @@ class TestPlanning:
         for i in range(LEAST_OBSERVATIONS - 1):
             a.tell(a.ask(), state=i % 2, reward=1.0)
         a.reopen()
-        a.writer.planner.kernels.result(30)
+        a.writer.planner.kernels.result(GUARD)
         kernels = a.writer.planner.kernels = Future()
         decision = a.ask()
         waiting = a.writer.submit("a", [Tell(decision["decision"], state=1, reward=1.0)])
         behind = a.writer.submit("a", [Ask("behind")])
-        b = a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1"), Ask("1")]).result(30)[1]
-        assert a.writer.submit("b", [Tell(b["decision"], state=1, reward=1.0)]).result(30)[0]["used"]
+        b = a.writer.submit("b", [Create("b", ["x", "y"], learner="ucb1"), Ask("1")]).result(GUARD)[1]
+        assert a.writer.submit("b", [Tell(b["decision"], state=1, reward=1.0)]).result(GUARD)[0]["used"]
         assert not waiting.done()
         assert not behind.done()
         kernels.set_result(None)
-        assert waiting.result(30)[0]["used"]
-        assert behind.result(30)[0]["slot"] == LEAST_OBSERVATIONS + 1
+        assert waiting.result(GUARD)[0]["used"]
+        assert behind.result(GUARD)[0]["slot"] == LEAST_OBSERVATIONS + 1
 
     def test_agents_that_differ_in_their_task_only_have_plans_of_their_own(self, kept):
         a = kept()
         tasks = [{}, {"plays": 2}, {"reward_range": (0.0, 5.0)}, {"reward_law": "fixed"}, {"horizon": 9}]
         for i, task in enumerate(tasks):
             made = Create(f"n{i}", ["x", "y", "z"], learner="ucb1", seed=1, **task)
-            _, decision = a.writer.submit(made.name, [made, Ask("1")]).result(30)
+            _, decision = a.writer.submit(made.name, [made, Ask("1")]).result(GUARD)
             assert len(decision["arms"]) == made.plays
         found = audit(a.store)
         assert found.same, found.sentence
@@ -603,7 +603,7 @@ class TestPlanning:
         assert not waiting.done()
         assert a.read()["planning"]
         keep_promises(promises)
-        assert waiting.result(30)[0]["plan"] == a.read()["plan"] > 1
+        assert waiting.result(GUARD)[0]["plan"] == a.read()["plan"] > 1
         a.close()
 
     def test_a_worker_that_dies_is_replaced(self, kept, monkeypatch):

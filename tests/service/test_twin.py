@@ -11,6 +11,7 @@ import pytest
 from restless_bandits.service import failpoints
 from restless_bandits.service.audit import audit
 from restless_bandits.service.storage.store import open_store
+from tests.service.one_agent import GUARD
 from tests.service.processes import Served, Visitor, context, prepare
 
 SLOTS = 90
@@ -133,7 +134,7 @@ def test_a_backup_that_dies_leaves_the_store_whole(tmp_path, place):
     token = store.tokens.make("read")
     child = context().Process(target=back_up, args=(str(path), str(copy), f"{place}:1"), daemon=True)
     child.start()
-    child.join(60)
+    child.join(GUARD)
     assert child.exitcode == -signal.SIGKILL
     assert copy.exists() == (place == "after-backup")
     if copy.exists():

@@ -152,8 +152,7 @@ class ObservedAgent:
     @learner.setter
     def learner(self, learner: Learner | str) -> None:
         found = self._checked_learner(learner)
-        if self._history is not None:
-            self._log("learner", spec=found.spec)
+        self._log_learner(found)
         self._end_plan()
         self._learner = found
 
@@ -199,12 +198,13 @@ class ObservedAgent:
     def skip(self, slots: int = 1) -> None:
         """Let slots pass in which no state is seen and no arm is pulled."""
         slots = check_int("the number of slots to skip", slots, 1, MOST_SLOTS - 1 - self.slots)
-        if self.record.observed:
-            raise ProblemError(f"the states of slot {self.slots + 1} are entered; ask again with them")
         self._log("skip", slots=slots)
         nothing = np.full(self.task.n_arms, UNSEEN, dtype=np.int64)
+        missing = self._missing_in(nothing)
         for _ in range(slots):
-            self._enter(nothing)
+            self._beliefs = next_beliefs(self.record, self.task, missing, self._beliefs, self._missing)
+            self._missing = missing
+            self.record.observe(nothing)
             self.record.act(np.zeros(0, dtype=np.int64))
         self._decision = None
 
@@ -226,7 +226,7 @@ class ObservedAgent:
             present = self._states_of(states)
             missing = self._missing_in(present)
             beliefs = next_beliefs(self.record, self.task, missing, self._beliefs, self._missing)
-        plan = self._made(self.record) if self._plan is None else self._plan
+        plan = self._plan_now(self.record) if self._plan is None else self._plan
         if not isinstance(plan.policy, PriorityPolicy):
             raise ProblemError(f"{self.learner.label} has no indices to rank by; give a learner with an index")
         available = self._available(banned)
@@ -588,13 +588,6 @@ class ObservedAgent:
         kept = self._serving[missing]
         return own, np.searchsorted(own, missing[kept]), beliefs[kept]
 
-    def _enter(self, states: IntArray) -> None:
-        """Enter the states of a new slot, and the beliefs about missing ones."""
-        missing = self._missing_in(states)
-        beliefs = next_beliefs(self.record, self.task, missing, self._beliefs, self._missing)
-        self.record.observe(states)
-        self._missing, self._beliefs = missing, beliefs
-
     def _note_missing(self, number: int) -> None:
         """Give an arm that came in the present slot its belief, the uniform distribution."""
         size, width = int(self.task.layout.sizes[number]), int(self.task.layout.n_states.max())
@@ -605,26 +598,28 @@ class ObservedAgent:
 
     def _ask(self, states: IntArray, banned: IntArray, asked: IntArray | None = None) -> IntArray:
         """Begin a slot and return its decision; with ``asked`` these arms stand in place of the decision."""
-        available, record = self._available(banned), self.record
-        before = record.last_states
-        if not record.observed:
-            self._enter(states)
-        elif not np.array_equal(record.last_states, states):
-            raise ConflictError(f"the states of slot {self.slots + 1} were entered before, and these are others")
-        else:
-            before = record.previous_states
-        if self._plan is not None and self._watch.met(record):
-            self._end_plan(keep_notes=True)
-        if self._plan is None:
-            begun = record.copy()
-            self._begin(self._made(begun), begun)
-        assert self._plan is not None
-        assert isinstance(self._plan.policy, ObservedPolicy)
-        own, at, held = self._in_service(self._missing, self._beliefs)
-        chosen = own[chosen_arms(self._plan.policy, self.slots + 1, states[own], at, held, available[own])]
+        available, missing = self._available(banned), self._missing_in(states)
+        beliefs = next_beliefs(self.record, self.task, missing, self._beliefs, self._missing)
+        # A copy, so that an ask that fails changes nothing.
+        record, plan = self.record.copy(), self._plan
+        record.observe(states)
+        if plan is not None and self._watch.met(record):
+            record.plan_lengths.append(self._plan_slots)
+            plan = None
+        begun = None if plan is not None else record.copy()
+        if begun is not None:
+            plan = self._plan_now(begun)
+        assert plan is not None
+        assert isinstance(plan.policy, ObservedPolicy)
+        own, at, held = self._in_service(missing, beliefs)
+        chosen = own[chosen_arms(plan.policy, self.slots + 1, states[own], at, held, available[own])]
         kept = {"exclude": packed(banned)} if len(banned) else {}
         stands = chosen if asked is None else task_arms(self.task, asked)
-        self._log("ask", slot=self.slots + 1, states=packed_change(before, states), arms=packed(stands), **kept)
+        change = packed_change(self.record.last_states, states)
+        self._log("ask", slot=self.slots + 1, states=change, arms=packed(stands), **kept)
+        self.record, self._missing, self._beliefs = record, missing, beliefs
+        if begun is not None:
+            self._begin(plan, begun)
         record.act(stands)
         self._decision = stands
         return chosen
@@ -687,23 +682,36 @@ class ObservedAgent:
         rng = plan_generator(self.seed, self.content, self.run, record.plans)
         return checked_plan(self._learner, part, self._task_in_service, rng)
 
+    def _plan_now(self, begun: ObservedRecord) -> Plan:
+        """Return a new plan for the coming slot."""
+        return self._made(begun)
+
     def _begin(self, plan: Plan, begun: ObservedRecord) -> None:
         self.record.remember(plan.notes)
         self._plan, self._plan_record, self._watch = plan, begun, ObservedRuleWatch(plan.until, begun)
 
-    def _end_plan(self, *, keep_notes: bool = False) -> None:
-        """End the present plan; without its notes where it ends as invalid."""
+    @property
+    def _plan_slots(self) -> int:
+        """The number of slots of the present plan."""
+        return 0 if self._plan_record is None else self.slots - self._plan_record.slots
+
+    def _end_plan(self) -> None:
+        """End the present plan at once, as invalid for the coming slots; the next plan starts without notes."""
         # A plan without slots does not count, and the next plan takes its number.
-        if self._plan_record is not None and self.slots > self._plan_record.slots:
-            self.record.plan_lengths.append(self.slots - self._plan_record.slots)
+        if self._plan_slots:
+            self.record.plan_lengths.append(self._plan_slots)
         self._plan = self._plan_record = None
-        if not keep_notes:
-            self.record.remember({})
+        self.record.remember({})
 
     def _log(self, kind: str, **content: Any) -> None:
         """Append an event to the history, if the agent keeps one."""
         if self._history is not None:
             self._history.append(kind, **content)
+
+    def _log_learner(self, learner: Learner) -> None:
+        """Log a new learner; without a log the learner may lack a spec."""
+        if self._history is not None:
+            self._log("learner", spec=learner.spec)
 
     def _spec(self) -> str | None:
         """The spec of the learner; a learner with a function among its options has none."""

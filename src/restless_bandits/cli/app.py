@@ -60,8 +60,8 @@ app = typer.Typer(
     name="restless",
     cls=_Commands,
     help="Restless bandits: plan or learn which of several changing arms to pull, seen when pulled or all observed.",
-    epilog="PROBLEM is a built-in name or a TOML file. Each command's --help shows an example, and each takes --json. "
-    "To begin with: restless solve paper-1",
+    epilog="PROBLEM is a built-in name, a TOML file or a table of arms. Each command's --help shows an example, and "
+    "each takes --json. To begin with: restless solve paper-1",
     pretty_exceptions_enable=False,
     # Plain help can be copied and appears in a third of the time.
     rich_markup_mode=None,

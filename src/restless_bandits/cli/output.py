@@ -277,6 +277,8 @@ def solution(found: Solution, name: str, out: Path | None, indices: Path | None,
     table = new_table("", "", title=f"{title}, {found.oracle}")
     table.show_header = False
     table.columns[1].justify = "left"
+    # 80 columns in all.
+    table.columns[1].max_width = 62
     _, lower, upper, optimum = found.shown_ends
     table.add_row("cost" if found.problem.in_costs else "gain", _gain(found))
     # Twelve decimals of large numbers would be rounding errors.
@@ -293,10 +295,10 @@ def solution(found: Solution, name: str, out: Path | None, indices: Path | None,
     if found.why is not None:
         table.add_row("oracle", plain_text(found.why))
     table.add_row("seconds", f"{found.seconds:.3g}")
-    for what, path in named.items():
-        table.add_row(what, plain_text(path))
     show(table)
     tell(found.remark)
+    for what, path in named.items():
+        tell(f"the {what} {'are' if what == 'indices' else 'is'} in {path}")
 
 
 def _gain(found: Solution) -> str:

@@ -69,7 +69,7 @@ def read_problem(
 
 
 def check_output(option: str, out: Path | None, *others: str | Path | None) -> None:
-    """Refuse a file that cannot be written, that is one of the others, or whose name promises another format."""
+    """Refuse an unwritable file, one of the other files, and a name of another format than CSV."""
     from restless_bandits._internal.files import check_writable, same_file
 
     if out is None:

@@ -19,7 +19,7 @@ from restless_bandits._internal.cells import Stamps
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import IntArray, positive
 
-UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 """Seconds of each unit; ``m`` is short for ``min``."""
 MICRO = 1_000_000
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+|[0-9]+\.)\s*(ms|s|m|min|h|d|w)\s*")
@@ -54,10 +54,10 @@ class Clock:
         return f"{text} {self.zone}".strip()
 
 
-def duration(what: str, given: Any) -> tuple[float, float]:
+def parse_duration(what: str, given: Any) -> tuple[float, float]:
     """Return a duration, and the seconds of its unit or 0 without a unit; a duration with a unit is in seconds.
 
-    >>> duration("slot", "15min"), duration("slot", 60)
+    >>> parse_duration("slot", "15min"), parse_duration("slot", 60)
     ((900.0, 60.0), (60.0, 0.0))
     """
     if not isinstance(given, str):
@@ -68,7 +68,7 @@ def duration(what: str, given: Any) -> tuple[float, float]:
         raise
     except ValueError:
         found = _DURATION.fullmatch(given)
-    unit = UNITS["min" if found[2] == "m" else found[2]] if found else 0.0
+    unit = UNIT_SECONDS["min" if found[2] == "m" else found[2]] if found else 0.0
     if found is None or not math.isfinite(length := float(found[1]) * unit):
         raise ProblemError(
             f"{what} is {shortened(given)}; give a number and a unit, ms, s, min, h, d or w, such as 15min, or a plain "
@@ -83,7 +83,7 @@ def spell(seconds: float) -> str:
     >>> spell(5400.0), spell(86400.0), spell(0.25)
     ('90min', '1d', '250ms')
     """
-    for unit, length in reversed(UNITS.items()):
+    for unit, length in reversed(UNIT_SECONDS.items()):
         if seconds >= length and math.isclose(seconds / length, round(seconds / length), rel_tol=1e-9):
             return f"{round(seconds / length)}{unit}"
     return f"{seconds:g}s"

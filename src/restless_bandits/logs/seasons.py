@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int
-from restless_bandits.logs.clocks import MICRO, Clock, duration, spell
+from restless_bandits.logs.clocks import MICRO, Clock, parse_duration, spell
 from restless_bandits.logs.traces import Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -82,7 +82,7 @@ def season_of(trace: Trace, length: float | str, phases: int | Sequence[float] =
 
     ``phases`` is their number, all of equal length, or their starts, in the unit of the length: hours for ``24h``.
     """
-    given, unit = duration("season", length)
+    given, unit = parse_duration("season", length)
     if unit and trace.clock is None:
         raise ProblemError(
             f"season is {length!r}, but it is not known how long a slot lasts; give a number of slots, such as 24, or "

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from restless_bandits._internal.cells import LAST_SLOT
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import Array, IntArray
-from restless_bandits.logs.clocks import MICRO, UNITS, Clock, duration, spell
+from restless_bandits.logs.clocks import MICRO, UNIT_SECONDS, Clock, parse_duration, spell
 from restless_bandits.logs.reading import Columns, exact
 
 PROBABLE = "with probabilities a slot holds one choice; make slots shorter (--slot)"
 ONE_ACTION = "an arm is pulled or rests in a slot; say --duplicates last, or make slots shorter (--slot)"
 DUPLICATES = ("refuse", "mean", "last")
-USUAL = [n * UNITS[unit] for unit, numbers in (
+USUAL = [n * UNIT_SECONDS[unit] for unit, numbers in (
     ("s", (1, 2, 5, 10, 15, 20, 30)), ("min", (1, 2, 5, 10, 15, 20, 30)), ("h", (1, 2, 3, 4, 6, 8, 12)), ("d", (1,)),
     ("w", (1,)),
 ) for n in numbers]  # fmt: skip
@@ -58,7 +58,7 @@ def slots_of(columns: Columns, slot: float | str | None, bins: bool) -> tuple[In
         length = _guess(columns, times.astype(np.float64))
         notes.append(_guessed(exact(length)))
     else:
-        length, unit = duration("slot", slot)
+        length, unit = parse_duration("slot", slot)
         notes += ["times are numbers, and taken for seconds, as the slot has a unit"] * bool(unit)
     start = times.min()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -83,7 +83,7 @@ def _slots_of_stamps(columns: Columns, slot: float | str | None, bins: bool) -> 
         seconds = _guess(columns, local / MICRO, usual=True)
         notes.append(_guessed(spell(seconds)))
     else:
-        seconds, _ = duration("slot", slot)
+        seconds, _ = parse_duration("slot", slot)
     length = round(seconds * MICRO)
     if length < 1 or length > LAST_SLOT:
         raise ProblemError(f"slot is {slot}, too short or too long for times of a clock; give one of at least 1e-6 s")

@@ -48,7 +48,7 @@ def read_table(
     rewards: npt.ArrayLike | None = None,
     passive_rewards: npt.ArrayLike | None = None,
     reward_law: RewardLaw = "fixed",
-) -> ArrayKinds:
+) -> Sequence[AnyArm]:
     """Return the kinds of arms of a table, a row each, in the order of the rows."""
     table = table_of(source, "table of arms", "row", HEADER)
     columns = _Columns.of(table, "the table of arms")
@@ -247,7 +247,7 @@ def _sum(action: str, state: int, n_states: int) -> str:
 
 def _of_kinds(
     columns: _Columns, kinds: Kinds, names: list[str] | None, counts: IntArray | None, initial: IntArray | None
-) -> ArrayKinds:
+) -> Sequence[AnyArm]:
     """Return the arms of a column of kinds."""
     if "kind" not in columns.table.names:
         raise columns.missing("kind")
@@ -265,7 +265,13 @@ def _of_kinds(
     if names is None and len(set(words)) == len(words):
         names = words
     chosen = list(known.values())
-    _check_alike(chosen)
+    if not _alike(chosen):
+        if initial is not None:
+            raise ProblemError(
+                f"{columns.called} has a column initial, and the kinds differ in more than chains and mean rewards; "
+                "give the kinds initial states, and leave the column out"
+            )
+        return _single_arms(chosen, rows, counts, names)
     columns.check_initial(initial, chosen[0].n_states)
     start: Array | IntArray | None = initial
     if initial is None and not all(kind.is_stationary_at_start for kind in chosen):
@@ -284,14 +290,19 @@ def _of_kinds(
     )
 
 
-def _check_alike(kinds: Sequence[Arm]) -> None:
-    """Refuse kinds that differ in more than the numbers of a table."""
+def _alike(kinds: Sequence[Arm]) -> bool:
+    """Return whether kinds differ in their chains and mean rewards alone, so that their arms fit into arrays."""
+    plain = all(kind.reward_spread is None and not kind.setup_cost for kind in kinds)
+    return plain and len({(kind.n_states, kind.reward_law, kind.reward_range) for kind in kinds}) == 1
+
+
+def _single_arms(
+    kinds: Sequence[Arm], rows: IntArray, counts: IntArray | None, names: Sequence[str] | None
+) -> list[Arm]:
+    """Return an arm for each row; ``rows`` has the number of each row's kind."""
     for kind in kinds:
-        for word in ("n_states", "reward_law", "reward_range"):
-            if getattr(kind, word) != getattr(kinds[0], word):
-                raise ProblemError(
-                    f"kinds {kinds[0].name!r} and {kind.name!r} differ in {word}; give kinds with one {word}"
-                )
-        for word in ("reward_spread", "setup_cost"):
-            if getattr(kind, word):
-                raise ProblemError(f"kind {kind.name!r} has {word}, which arms of a table do not have; leave it out")
+        # The arms share what their kind has computed.
+        kind.stationary.max()
+    called = [f"arm {number}" for number in range(1, len(rows) + 1)] if names is None else names
+    arms = [kinds[row].named(name) for row, name in zip(rows.tolist(), called, strict=True)]
+    return arms if counts is None else [arm.of_count(n) for arm, n in zip(arms, counts.tolist(), strict=True)]

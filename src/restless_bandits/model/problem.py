@@ -327,7 +327,7 @@ class Problem:
             As for ``from_arrays``.
         kinds
             Arms by their names, for a table whose column ``kind`` has the name of each arm's kind: a mapping, a list of
-            arms, or a problem. The kinds have one number of states and one distribution of rewards.
+            arms, or a problem. Kinds with one number of states and one distribution of rewards are planned fastest.
         rewards, passive_rewards
             Mean rewards by state for all arms, for a table without columns of rewards.
         reward_law

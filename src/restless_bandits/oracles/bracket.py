@@ -1,4 +1,4 @@
-"""The bracket of μ* around a policy that comes with no proof of its own, and what holds two ends to each other."""
+"""The bracket of μ* around a policy without a proof, and the consistency check of the two ends of a bracket."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from restless_bandits.policies.policies import Policy
 from restless_bandits.processes.resting_pay import without_resting_pay
 
 MOST_EVALUATED = 60_000
-"""Joint beliefs up to which an oracle evaluates its policy unasked: about a second."""
+"""The largest number of joint beliefs for an evaluation of the policy by default: about a second."""
 
 
 class ContradictionError(RuntimeError):
-    """Two bounds of one number that exclude each other: a defect of whoever computed one of them."""
+    """Two bounds of a number that exclude each other: one of the two computations has a defect."""
 
 
 class End(NamedTuple):
-    """An end of a bracket as it was computed, and a bound of the rounding in it."""
+    """A computed end of a bracket, and a bound of its rounding."""
 
     value: float
     rounding: float = 0.0
 
     @property
     def below(self) -> float:
-        """The largest double that is surely no more than the end: a proved lower end."""
+        """The largest double proved to be at most the end: a proved lower end."""
         return math.nextafter(self.value - self.rounding, -math.inf) if self.rounding else self.value
 
     @property
     def above(self) -> float:
-        """The least double that is surely no less than the end: a proved upper end."""
+        """The least double proved to be at least the end: a proved upper end."""
         return math.nextafter(self.value + self.rounding, math.inf) if self.rounding else self.value
 
 
@@ -58,17 +58,17 @@ def bracket(problem: Problem, oracle: str, lower: End, upper: End) -> tuple[floa
 
 
 def highest(*ends: End) -> End:
-    """Return the lower end that proves most."""
+    """Return the highest of some proved lower ends."""
     return max(ends, key=lambda end: end.below)
 
 
 def lowest(*ends: End) -> End:
-    """Return the upper end that proves most."""
+    """Return the lowest of some proved upper ends."""
     return min(ends, key=lambda end: end.above)
 
 
 def fixed_arms(problem: Problem) -> End:
-    """Return what the best fixed arms earn, as a lower end."""
+    """Return the gain of the best fixed arms, as a lower end."""
     return End(best_arm_gain(problem), best_arm_rounding(problem))
 
 
@@ -91,12 +91,12 @@ def bracketed(
     ratio: float | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> Solution:
-    """Return a policy with what can be proved around it.
+    """Return the solution of a policy, with a proved bracket.
 
-    Its own gain, evaluated where the problem is small enough, or the gain of the best fixed arm bound μ* from below;
-    the relaxation bounds it from above. A ``gain`` (at least ``earns``, if that is less) or an ``upper`` end that is
-    given is taken for proved: one that contradicts what is proved here raises ``ContradictionError``. All of them are
-    in the units of the problem.
+    The gain of the policy, evaluated if the problem is small enough, or the gain of the best fixed arm bounds μ* from
+    below; the relaxation bounds μ* from above. A given ``gain`` (at least ``earns``, if ``earns`` is less) or ``upper``
+    end counts as proved; a contradiction to the bounds computed here raises ``ContradictionError``. All numbers are in
+    the units of the problem.
     """
     problem.require_steady("an oracle")
     if problem.observed == "all":
@@ -139,7 +139,7 @@ def bracketed(
         details = dict(details or {}) | {"bound": "relaxation"}
     least, most = bracket(problem, oracle, low, high)
     certified = own is not None and most - own.below <= CERTIFIED_WIDTH
-    # No policy earns more than the upper end, whatever rounding says of its gain.
+    # No policy earns more than the upper end, whatever the rounding of its gain.
     gain = None if gain is None else min(gain, most)
     seconds = time.perf_counter() - started
     return Solution(

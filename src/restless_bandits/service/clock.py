@@ -14,9 +14,9 @@ from restless_bandits._internal.errors import ProblemError, shortened
 
 LOG = logging.getLogger(__name__)
 BY_ASKING = "ask"
-UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-LONGEST_SLOT_LENGTH = 366 * UNITS["d"]
-LONGEST_JUMP = 10 * UNITS["m"]
+UNIT_MICROSECONDS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+LONGEST_SLOT_LENGTH = 366 * UNIT_MICROSECONDS["d"]
+LONGEST_JUMP = 10 * UNIT_MICROSECONDS["m"]
 """Largest accepted difference, in microseconds, between the wall clock and the time elapsed since the start."""
 
 
@@ -58,7 +58,7 @@ class BoundedClock:
             LOG.error(
                 "the clock of this machine jumped by %.0f seconds, and the service ignores the jump; correct the "
                 "clock, or restart the service if the clock is correct now",
-                ahead / UNITS["s"],
+                ahead / UNIT_MICROSECONDS["s"],
             )
         self.jump = ahead
         return expected
@@ -73,7 +73,7 @@ def slot_length(clock: str) -> int | None:
     if clock == BY_ASKING:
         return None
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([a-z]{1,2})", clock) if isinstance(clock, str) else None
-    length = round(float(found[1]) * UNITS[found[2]]) if found and found[2] in UNITS else 0
+    length = round(float(found[1]) * UNIT_MICROSECONDS[found[2]]) if found and found[2] in UNIT_MICROSECONDS else 0
     if not 1_000 <= length <= LONGEST_SLOT_LENGTH:
         raise ProblemError(
             f"clock is {shortened(clock)}; give 'ask', or the length of a slot such as '1s', '250ms' or '5m', "

@@ -429,7 +429,7 @@ class CommandProcessor:
                 "the slots of agent %r are %.0f seconds ahead of the clock of this machine, and the agent stays in its "
                 "slot until then; correct the clock, or make another agent if the clock is correct now",
                 name,
-                lead / clock.UNITS["s"],
+                lead / clock.UNIT_MICROSECONDS["s"],
             )
 
     def _operate(self, agent_state: ServiceAgent, operation: Operation, now: int, session: Session) -> Answer:

@@ -526,10 +526,10 @@ def run_plan(
                 expected += paid
 
             elapsed_in = _bin_of(elapsed)
-            job = s * N_BINS + elapsed_in
-            visit = now[own + ROW] + job
+            count_cell = s * N_BINS + elapsed_in
+            visit = now[own + ROW] + count_cell
             visits[at(visit)] += 1
-            counts[at(now[own + COUNT] + job * states + k)] += 1
+            counts[at(now[own + COUNT] + count_cell * states + k)] += 1
             seen[at(now[own + STATE] + k)] += 1
             reward_sums[at(now[own + STATE] + k)] += reward
             now[own + LAST_STATE] = k

@@ -141,7 +141,8 @@ def rank(
 def arms_of_policy(problem: Problem, policy: Policy, states: Any = None, discount: float | None = None) -> Ranking:
     """Return the arms that a policy pulls next, in the order of its index or of the Lagrangian index.
 
-    Without ``states``, as ``rank`` takes them, the list has the arms of the highest expected index in slot 1.
+    Without ``states``, as ``rank`` takes them, the list has the arms of the highest expected index in slot 1. A policy
+    for some slots is planned anew from the given states.
     """
     if not isinstance(policy, ObservedPolicy):
         raise ProblemError("arms are listed where all states are observed; give a problem with observed = 'all'")
@@ -154,11 +155,11 @@ def arms_of_policy(problem: Problem, policy: Policy, states: Any = None, discoun
         chosen = candidates[_first(-scores[candidates], problem.plays)]
         return Ranking(problem, chosen, None, scores[chosen])
     here = present_states(problem, states)
-    if isinstance(policy, RandomizedPolicy):
-        # The same wishes in every call.
-        pulled = policy.arms(here, np.random.default_rng(0))
-    else:
-        pulled = (rule if isinstance(policy, HorizonPolicy) else policy).arms(here)
+    if isinstance(policy, HorizonPolicy):
+        return rank(problem, here, horizon=policy.horizon)
+    # The wishes of ``id`` are the same in every call.
+    rng = np.random.default_rng(0)
+    pulled = policy.arms(here, rng) if isinstance(policy, RandomizedPolicy) else policy.arms(here)
     places = layout.first[pulled] + here[pulled]
     order = _first(_ranks(rule)[places], len(pulled))
     return Ranking(problem, pulled[order], here[pulled[order]], rule.score[places[order]])

@@ -137,7 +137,7 @@ class RegretFigure(Item):
         return tuple(slots for slots in protocol.horizons if slots <= most)
 
     def jobs(self, protocol: Protocol, line: Line, seed: int) -> list[SimulationJob]:
-        """Return what must be played for a line: one cell, or one for each horizon."""
+        """Return the jobs of a line: a single job, or a job for each horizon."""
         problem = Problem.builtin(self.problem)
         player, horizons = learner(line.spec_for(problem)), self.horizons(protocol, line)
         runs = self.runs_of(protocol, line)

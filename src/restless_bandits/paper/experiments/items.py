@@ -1,8 +1,7 @@
-"""What every item of a reproduction is: something to run, and its part of the evidence, the numbers and the report.
+"""The base class of the items of a reproduction: work to run, and a part of evidence, numbers and report.
 
-An item is data from ``paper.toml``, of a class that its ``kind`` names. It begins its work before anything is played:
-it measures what must be measured while nothing else runs, and enters what must be played. What it returns makes its
-part when that has been played.
+An item is data from ``paper.toml``; its ``kind`` names its class. ``begin`` takes measurements that need an idle
+machine, enters the runs to play, and returns the function that makes the part of the item after these runs.
 """
 
 from __future__ import annotations
@@ -27,34 +26,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TIMED_SECONDS = 1.0
-"""A guess at a run that is timed, for the estimate of the time left."""
+"""The assumed seconds of a timed run, for the estimate of the remaining time."""
 
 Tell = Callable[[float, float, str], None]
-"""Told the seconds of work done and of all work, by estimate, and what is being done."""
+"""Called with the estimated seconds of finished work and of all work, and the present activity."""
 Colours = Mapping[str, str]
-"""By learner, the same in all figures."""
+"""Colours by learner, the same in all figures."""
 Numbers = Mapping[str, Any]
-"""What ``results.json`` holds: the report is made of it alone."""
+"""The content of ``results.json``, the only source of the report."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """Something that can be reproduced by its name."""
+    """A figure, table or set of checks that ``restless reproduce`` can name."""
 
     name: str
     title: str
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], protocols: tuple[Any, ...]) -> Self:
-        """Return the item of an entry of ``paper.toml``; ``protocols`` are those of its figures."""
+        """Return the item of an entry of ``paper.toml``; ``protocols`` are the protocols of its figures."""
         return cls(**entry)
 
     def with_runs(self, runs: int) -> Item:
-        """Return the item with so many runs of every line, if it has lines."""
+        """Return the item with a number of runs of every line, if the item has lines."""
         return self
 
     def begin(self, work: Work) -> Callable[[], Part]:
-        """Measure without other work, enter the runs to play, and return the function that makes the part from them."""
+        """Measure without other work, enter the runs to play, and return the function that makes the part."""
         raise NotImplementedError
 
     def confirm(self, work: Work, stored: StoredResults) -> Callable[[], Part]:
@@ -66,15 +65,15 @@ class Item:
 
     @property
     def chapter(self) -> tuple[str, str]:
-        """The chapter of the report in which it stands: its mark and its title."""
+        """The chapter of the item in the report: the mark and the title."""
         return self.name, self.title
 
     def about(self, looks: ChartStyle) -> str:
-        """Return what is said at the beginning of the chapter."""
+        """Return the text at the beginning of the chapter."""
         return ""
 
     def section(self, numbers: Numbers, looks: ChartStyle) -> str:
-        """Return its section of the report, from what was found."""
+        """Return the section of the item in the report, from the numbers."""
         return ""
 
 
@@ -99,9 +98,9 @@ def canvas(width: float, height: float) -> Figure:
 
 
 class Work:
-    """All that must be played and timed, and how much of it is done, in seconds of one core.
+    """All runs to play and to time, and the finished share in seconds of one core.
 
-    Guesses give way to what was measured.
+    Measurements replace the first estimates.
     """
 
     def __init__(self, place: Path, seed: int, pool: Pool, progress: Tell | None) -> None:
@@ -110,15 +109,15 @@ class Work:
         self._pool, self._progress = pool, progress
         self._groups: list[list[JobResults]] = []
         self._costs: dict[int, float] = {}
-        """A guess at the seconds of a run, by the book's identity."""
+        """The estimated seconds of a run, by the identity of the job's results."""
         self._expected = 0
         self._timed: list[float] = []
         self._shown = -math.inf
 
     def group(self) -> Callable[[SimulationJob, float], JobResults]:
-        """Begin a group of cells that are played side by side; what is returned enters one.
+        """Begin a group of jobs that are played side by side; the returned function enters a job.
 
-        The number beside the cell is about how many seconds a run of 100 000 slots on two arms takes.
+        Its ``cost`` is the approximate number of seconds of a run of 100 000 slots on two arms.
         """
         all_results: list[JobResults] = []
         self._groups.append(all_results)
@@ -133,16 +132,16 @@ class Work:
         return enter
 
     def expect(self, runs: int) -> None:
-        """Expect so many runs that are timed."""
+        """Announce a number of timed runs."""
         self._expected += runs
 
     def timed(self, what: str, spent: float) -> None:
-        """One of them is done."""
+        """Enter the seconds of a finished timed run."""
         self._timed.append(spent)
         self.say(what)
 
     def play(self, all_results: Iterable[JobResults] | None = None) -> None:
-        """Play all that was entered, or some books of it."""
+        """Play all entered jobs, or some of the jobs."""
         self.say("beginning")
         play_jobs(self._groups if all_results is None else [[*all_results]], self._pool, self._played)
 
