@@ -169,5 +169,5 @@ def test_a_task_of_a_million_arms_names_them_on_demand():
     assert part.with_arm("new", kind="3").kinds.tolist() == [3, 3, 4, 3]
     with pytest.raises(rb.ProblemError, match="two arms are called 'b'"):
         rb.ObservedTask.of_arms(["a", "b", "b"])
-    with pytest.raises(rb.ProblemError, match="arm 'b': reward 2 is not between 0 and 1"):
+    with pytest.raises(rb.ProblemError, match=r"arm 'b': reward 2\.0 is not between 0 and 1"):
         rb.ObservedTask.of_arms(["a", "b"]).check_reward(1, 2)

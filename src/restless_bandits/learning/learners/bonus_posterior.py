@@ -17,9 +17,9 @@ advantage of pulling over resting at the subsidy at which the mean number of pul
    policies of five arms lose more than a percent of the optimum on some problems.
 
 Where arms share kinds, slot 1 pulls arms drawn uniformly: a plan by (kind, state) would spend all pulls of the slot on
-the arms of a few kinds. A plan lasts 2 % of the slots so far. Rewards, where they are not known, have Beta(1, 1) priors as in
-``observed_posterior``. There is no proof of a regret for this learner: see docs/learners.md. The constants come from
-random problems on which no table of the documentation rests.
+the arms of a few kinds. A plan lasts 2 % of the slots so far. Rewards, where they are not known, have Beta(1, 1) priors
+as in ``observed_posterior``. There is no proof of a regret for this learner: see docs/learners.md. The constants come
+from random problems on which no table of the documentation rests.
 """
 
 from __future__ import annotations
