@@ -19,12 +19,18 @@ sys.dont_write_bytecode = False
 collect_ignore = ["installed.py"]
 
 TOGETHER = (
+    "tests/paper/test_quick.py",
     "tests/paper/test_reproduction.py",
     "tests/paper/test_lemmas.py",
     "tests/oracles/test_others.py",
     "tests/simulation/test_dask.py",
     "tests/simulation/test_runner.py",
     "tests/service/test_browser.py",
+    "tests/service/test_intruders.py",
+    "tests/service/test_openapi.py",
+    "tests/service/test_page.py",
+    "tests/service/test_protocol.py",
+    "tests/service/test_twin.py",
     "tests/test_docs.py",
 )
 """Files whose tests share what is dear to make, and so go to one worker."""
@@ -113,3 +119,18 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def restless(capsys, monkeypatch):
+    """Run the command in this process: exit code, stdout, stderr, as ``main`` leaves them."""
+    from restless_bandits.cli import main
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["restless", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return stopped.value.code or 0, captured.out, captured.err
+
+    return run

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import restless_bandits as rb
 from restless_bandits import oracles
 from restless_bandits.cli.app import app
+from tests.optional import needed
 from tests.service.clients import Inside
 
 PASSIVE, ACTIVE = (
@@ -139,7 +140,7 @@ def evaluate(problem, _):
 
 
 def gymnasium(problem, _):
-    pytest.importorskip("gymnasium")
+    needed("gymnasium")
     env = rb.gym.RestlessBanditEnv(problem, horizon=20)
     shown, _ = env.reset(seed=1)
     assert ("state" in shown) == (problem.observed == "all")

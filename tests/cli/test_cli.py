@@ -22,20 +22,6 @@ from restless_bandits.simulation import time_estimates
 
 
 @pytest.fixture
-def restless(capsys, monkeypatch):
-    """Run the command in this process: exit code, stdout, stderr, as ``main`` leaves them."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["restless", *words])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return stopped.value.code or 0, captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
 def as_json(restless):
     def run(*words):
         code, out, err = restless(*words, "--json")

@@ -1,29 +1,13 @@
 """``restless fit`` and ``restless replay``: their JSON, their words, the files they write."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import restless_bandits as rb
 from restless_bandits._internal import progress
-from restless_bandits.cli import main
 from tests.logs.logs import THREE, paths
-
-
-@pytest.fixture
-def restless(capsys, monkeypatch):
-    """Run the command in this process: exit code, stdout, stderr, as ``main`` leaves them."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["restless", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return stopped.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -1,24 +1,10 @@
 """How ``fit`` and ``replay`` read logs on the command line, and what they say aloud."""
 
 import json
-import sys
 
 import pytest
 
-from restless_bandits.cli import main
 from tests.logs.logs import THREE, paths
-
-
-@pytest.fixture
-def restless(capsys, monkeypatch):
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["restless", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return stopped.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

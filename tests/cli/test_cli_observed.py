@@ -2,24 +2,10 @@
 
 import csv
 import json
-import sys
 
 import pytest
 
 import restless_bandits as rb
-from restless_bandits.cli import main
-
-
-@pytest.fixture
-def restless(capsys, monkeypatch):
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["restless", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return stopped.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -364,6 +364,8 @@ class TestAhead:
         monkeypatch.setattr(compiling_module.subprocess, "Popen", fail)
         assert begin() == []
 
+    # All kernels of a command, compiled anew: twenty processor seconds.
+    @pytest.mark.slow
     def test_each_kernel_is_compiled_by_one_process(self, tmp_path):
         """The first process plans, and finds the kernel of the slots on disk when its first plan is to be played."""
         code = (

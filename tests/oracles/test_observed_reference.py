@@ -141,6 +141,17 @@ class TestIndependentSolvers:
         for number in range(100):
             check_bound(rng, 2 + number % 29, (1.0, 0.95)[number % 2], number % 4 > 1)
 
+    def test_bounds_of_arms_with_several_recurrent_classes(self):
+        """The linear program takes the best class of states of each arm, whatever the start."""
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            n, n_arms = int(rng.integers(2, 6)), 5
+            chains, rewards = np.eye(n)[rng.integers(0, n, (n_arms, n, 2))], rng.random((n_arms, n, 2))
+            problem = Problem.from_arrays(chains, rewards, plays=1 + seed % 4, observed="all", at_most=seed > 5)
+            found, expected = relax_observed(ObservedArms.of(problem)), linear_program(problem)
+            assert any(sweep.discounted.any() for sweep in found.sweeps)
+            assert found.bound == pytest.approx(expected, rel=1e-5)
+
     @pytest.mark.parametrize("discount", [1.0, 0.99])
     def test_another_package(self, discount):
         peer = needed("markovianbandit")

@@ -11,11 +11,13 @@ from restless_bandits.model.layout import Layout
 from restless_bandits.oracles.observed import ObservedArms, solve_counts, solve_joint
 from restless_bandits.oracles.observed.planners import (
     affordable_optimum,
+    choose_observed,
     fixed_lower,
     observed_policy,
     observed_relaxation,
     solve_observed,
 )
+from restless_bandits.oracles.observed.rollout import short_gain
 from restless_bandits.policies.observed import PriorityPolicy
 
 
@@ -257,3 +259,21 @@ class TestTies:
             for place in range(layout.size):
                 expected += np.flatnonzero(places == place)[: pulls[place]].tolist()
             assert layout.lowest(states, pulls).tolist() == sorted(expected)
+
+
+class TestAuto:
+    def test_arms_that_are_alike_are_simulated(self):
+        """Ten arms each of three nearly deterministic kinds: Whittle's index loses half as much as the Lagrangian."""
+        rng = np.random.default_rng([30, 7, sum(map(ord, "neardet"))])
+        n = int(rng.integers(2, 6))
+        rewards = rng.random((3, n, 2))
+        rewards[:, :, 0] = 0
+        chains = np.eye(n)[rng.integers(0, n, (3, n, 2))] * 0.999 + 0.001 / n
+        problem = Problem.from_arrays(
+            chains, rewards, plays=7, count=[10] * 3, observed="all", reward_axes="nsa", reward_law="fixed"
+        )
+        name, why = choose_observed(problem)
+        assert name == "whittle"
+        assert why == "whittle, the better of lp-index and whittle in a simulation"
+        gains = {name: short_gain(problem, observed_policy(problem, name)) for name in ("whittle", "lp-index")}
+        assert gains["whittle"] > 1.01 * gains["lp-index"]

@@ -6,6 +6,7 @@ import pytest
 from restless_bandits import Problem, ProblemError, rank
 from restless_bandits.oracles import arms_of_policy
 from restless_bandits.oracles.observed.planners import observed_policy
+from tests.optional import needed
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_names_plays_and_exclusions(problem):
 
 
 def test_states_in_a_table(problem, tmp_path):
-    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    pandas, pyarrow = needed("pandas"), needed("pyarrow")
     names, states = list(problem.names), [i % 3 for i in range(29)]
     expected = rank(problem, states).names
     frame = pandas.DataFrame({"name": names[::-1], "state": states[::-1]})

@@ -349,10 +349,10 @@ class TestRestamp:
             restamp(out=tmp_path / "out", jobs=1, folder=folder)
         assert (folder / STAMP).read_bytes() == before
 
-    def test_refused_with_other_options(self, command):
-        done = subprocess.run(**command("figure-a", "--restamp"), capture_output=True, check=False)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "--restamp replays a fixed sample" in done.stderr
+    def test_refused_with_other_options(self, restless):
+        code, out, err = restless("reproduce", "figure-a", "--restamp")
+        assert (code, out) == (2, "")
+        assert "--restamp replays a fixed sample" in err
 
 
 class TestFiles:
@@ -394,21 +394,23 @@ def command(full, tmp_path):
     return words
 
 
-def test_three_lines_at_the_end(command, tmp_path, full):
+def test_three_lines_at_the_end(restless, monkeypatch, tmp_path, full):
+    monkeypatch.setattr(reproduction, "design", small_design)
+    monkeypatch.setattr(reproduction, "stored_results", lambda: full[1])
     out = tmp_path / "out"
-    done = subprocess.run(**command("figure-a", "--quick", "--out", str(out)), capture_output=True, check=True)
-    compared, found, report = done.stdout.splitlines()
+    words = ("reproduce", "figure-a", "--quick", "--jobs", "1", "--out", str(out))
+    compared, found, report = restless(*words)[1].splitlines()
     assert compared.startswith("compared: 10 of 10 runs equal the stored ones")
     assert full[1].stamp.code in compared
     assert re.match(r"found: \d+ verdicts: .*; this machine agrees with \d+", found)
     assert report == f"report: {out / 'report.html'}"
-    more = subprocess.run(
-        **command("figure-a", "--quick", "--verbose", "--out", str(out)), capture_output=True, check=True
-    )
-    assert "The paper's claims, and what was found" in more.stdout
-    assert more.stdout.splitlines()[-3:] == [compared, found, report]
+    more = restless(*words, "--verbose")[1]
+    assert "The paper's claims, and what was found" in more
+    assert more.splitlines()[-3:] == [compared, found, report]
 
 
+# Two processes that play for ten processor seconds; what was played is taken again in TestEqualRuns as well.
+@pytest.mark.slow
 def test_killed_it_goes_on(command, tmp_path):
     words = ("figure-a", "--quick", "--runs", "12", "--engine", "threads", "--json", "--out", str(tmp_path / "out"))
     with subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

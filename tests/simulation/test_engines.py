@@ -108,7 +108,8 @@ def test_what_cannot_be_sent_is_played_here(tmp_path):
         [sys.executable, "-c", MAIN + "main()"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["parent"]
+    # Twice on a slow machine: see above.
+    assert set(done.stdout.split()) == {"parent"}
 
 
 def test_python_and_the_command_line_have_one_default():

@@ -65,7 +65,7 @@ EXACT_WORK, FEWEST_SWEEPS, MOST_SWEEPS = 2e10, 30, 100_000
 LARGEST_JOINT = 5_000_000
 """Joint states that ``exact`` takes in at all."""
 FEW_ARMS = 10
-"""Arms up to which ``auto`` compares the Lagrangian with Whittle's index."""
+"""Arms up to which ``auto`` compares the Lagrangian with Whittle's index, even if no two of them are alike."""
 FLUID_PLACES = 400
 """Pairs of a kind and a state up to which the fluid test is made."""
 FLUID_LOSS = 1e-3
@@ -359,7 +359,9 @@ def choose_observed(problem: Problem, discount: float | None = None) -> tuple[st
     crowded = size <= FLUID_PLACES and arms.n_arms >= 4 * size and discount is None
     if crowded:
         return _by_fluid_test(problem, arms)
-    if arms.n_arms <= FEW_ARMS and discount is None:
+    # Arms of one kind move together, so that an order of priority may lose much, long before the limit of many arms.
+    alike = size <= FLUID_PLACES and arms.n_arms > len(arms.layout.counts)
+    if (arms.n_arms <= FEW_ARMS or alike) and discount is None:
         gains = {name: short_gain(problem, _policy(problem, name, None)) for name in ("lp-index", "whittle")}
         best = max(gains, key=lambda name: gains[name])
         return best, f"{best}, the better of lp-index and whittle in a simulation"

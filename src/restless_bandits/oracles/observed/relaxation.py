@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 
 from restless_bandits._internal.blocks import blocks, row_max
 from restless_bandits._internal.validation import Array, BoolArray
@@ -41,6 +42,8 @@ SAMPLED, SPREAD = 2000, 150
 SLOPE_TOLERANCE = 1e-10
 """A slope of L below this share of the arms counts as zero: the minimiser is an interval there."""
 BISECTIONS = 50
+LOOSE = 1e-6
+"""A bound above the minimum of L by more than this share is sought at other subsidies too."""
 TIE_TOLERANCE = 1e-9
 """An advantage this close to zero, relative to the scale of rewards, belongs to a state that may be randomised."""
 
@@ -155,12 +158,31 @@ def relax_observed(
     subsidy = _middle(*interval)
     base = sum(float((group.count * sweep.base).sum()) for sweep, group in zip(sweeps, arms.groups, strict=True))
     value = base + float((rise * np.maximum(subsidy - turn, 0.0)).sum()) - subsidy * spare
+    duals, bound = _proved_bound(arms, sweeps, subsidy, discount)
+    if bound > value + LOOSE * (abs(value) + 1e-300) and any(sweep.discounted.any() for sweep in sweeps):
+        # From the best class of states an arm may earn more than from its start: then another subsidy proves more.
+        ends = (max(float(turn.min()), 0.0) if arms.at_most else float(turn.min())), float(turn.max())
+        if ends[0] < ends[1]:
+            search = scipy.optimize.minimize_scalar(
+                lambda m: _proved_bound(arms, sweeps, float(m), discount)[1],
+                bounds=ends,
+                method="bounded",
+                options={"maxiter": BISECTIONS},
+            )
+            bound = min(bound, float(search.fun))
+    return ObservedRelaxation(subsidy, interval, value, bound, sweeps, duals, discount)
+
+
+def _proved_bound(
+    arms: ObservedArms, sweeps: tuple[Sweep, ...], subsidy: float, discount: float
+) -> tuple[tuple[KindDuals, ...], float]:
+    """Return all kinds at a subsidy, and an upper bound of every policy's gain, rounding included."""
     duals = tuple(duals_at(group, sweep, subsidy, discount) for group, sweep in zip(arms.groups, sweeps, strict=True))
     parts = np.concatenate([group.count * dual.upper for group, dual in zip(arms.groups, duals, strict=True)])
+    spare = arms.n_arms - arms.plays
     # NumPy adds pairwise in blocks of 128 by eight sums: at most 16 + 3 + log2(parts) roundings for each number.
     roundings = (24 + math.log2(len(parts))) * UNIT * float(np.abs(parts).sum()) + 4 * UNIT * abs(subsidy) * spare
-    bound = float(np.nextafter(float(parts.sum()) - subsidy * spare + roundings, np.inf))
-    return ObservedRelaxation(subsidy, interval, value, bound, sweeps, duals, discount)
+    return duals, float(np.nextafter(float(parts.sum()) - subsidy * spare + roundings, np.inf))
 
 
 def _middle(low: float, high: float) -> float:
