@@ -200,10 +200,10 @@ def test_rewards_by_hand():
     assert fitting.mean_rewards(hole, 0)[0] == pytest.approx([1, 0.6, 0.2])
 
 
-def test_picture_of_laws():
+def test_picture_of_distributions():
     figure = needed("matplotlib.figure")
     arm = rb.data.fit(logged(THREE, paths(THREE, 600, seed=15), seed=16), lags=[1, 4]).arms[0]
-    ax = rb.plots.laws(arm, ax=figure.Figure().subplots())
+    ax = rb.plots.distributions(arm, ax=figure.Figure().subplots())
     curves = [line for line in ax.lines if line.get_marker() == "None" and len(line.get_xdata()) > 2]
     assert len(curves) == 3
     for state, (curve, marks) in enumerate(zip(curves, ax.containers, strict=True)):

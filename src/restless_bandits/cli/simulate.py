@@ -195,11 +195,14 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
 
 def _optimum_table(result: SimulationResult, title: str) -> Table:
     """Return the table of regrets against a single gain."""
-    heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
+    rows = result.summaries()
+    # Against Whittle's index, and above random pulls, where both are among the learners.
+    measures = [word for word in ("share", "lift") if word in rows[0]]
+    heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", *measures, "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
     places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
     alone = result.runs == 1
-    for row in result.summaries():
+    for row in rows:
         regret = f"{row['regret_mean'][-1]:.5g}"
         table.add_row(
             output.plain_text(row["spec"]),
@@ -208,6 +211,7 @@ def _optimum_table(result: SimulationResult, title: str) -> Table:
             f"{row['regret_max'][-1]:.5g}",
             row["regret_kind"],
             f"{row['reward_mean'][-1]:{places}}",
+            *(f"{row[word][-1]:.4f}" for word in measures),
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )
