@@ -289,7 +289,7 @@ class SimulationResult:
             found["share"] = self.share()[self.number(learner)]
             if BASELINE in self.learners:
                 found["lift"] = self.lift()[self.number(learner)]
-        found |= self._shares(one)
+        found |= self._ratios(one)
         for end in self.comparator.ends:
             against = self.regret(kind, learner=learner, against=end)
             found |= {
@@ -298,7 +298,7 @@ class SimulationResult:
             }
         return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in found.items()}
 
-    def _shares(self, one: Outcomes) -> dict[str, Any]:
+    def _ratios(self, one: Outcomes) -> dict[str, Any]:
         """The expected reward a slot, and its ratios to the upper end of a bracket and to the simulated policy.
 
         Ratios are None where rewards may have both signs. Of costs, a ratio above 1 is a cost above the other.
