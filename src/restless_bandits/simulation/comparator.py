@@ -160,8 +160,8 @@ def comparator_over(problem: Problem, wanted: str | float, horizon: int) -> Comp
     forget their start, as most do, the start does not matter.
     """
     if not problem.changes or is_number(wanted):
-        found = comparator_for(problem, wanted, exact_if_small(problem))
-        return _with_policy(problem, found) if found.ends and wanted == "auto" else found
+        single = comparator_for(problem, wanted, exact_if_small(problem))
+        return _with_policy(problem, single) if single.ends and wanted == "auto" else single
     reached = [piece for piece in problem.pieces if piece.first <= horizon]
     found = [(one.first, comparator_for(one.problem, wanted, exact_if_small(one.problem))) for one in reached]
     return Comparator.over(tuple(found), horizon)

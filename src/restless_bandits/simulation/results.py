@@ -308,12 +308,16 @@ class SimulationResult:
         earned = one.at[:, :, EXPECTED].mean(axis=0)
         low, high = self.reward_range if self.slot_range is None else self.slot_range
         found: dict[str, Any] = {"expected_reward_mean": earned / self.checkpoints}
-        compared = {"share_of_upper": self.comparator.earned(self.checkpoints, "upper"), "share_of_policy": None}
+        compared: dict[str, Array | None] = {
+            "share_of_upper": self.comparator.earned(self.checkpoints, "upper"),
+            "share_of_policy": None,
+        }
         if self.comparator.policy_gain is not None:
-            compared["share_of_policy"] = self.comparator.policy_gain * self.checkpoints
+            compared["share_of_policy"] = np.asarray(self.comparator.policy_gain * self.checkpoints)
         for name, total in compared.items():
-            meaningful = total is not None and low * high >= 0 and (total != 0).all()
-            found[name] = earned / total if meaningful else None
+            found[name] = None
+            if total is not None and low * high >= 0 and (total != 0).all():
+                found[name] = earned / total
         return found
 
     @property
