@@ -11,21 +11,23 @@ written from it. Of several workers each measures its own CPU time. Names of set
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 import restless_bandits as rb
-from benchmarks import pages
+from benchmarks import pages, reacting
 from restless_bandits._internal.validation import Array
 from restless_bandits.logs.checks import holm
 from restless_bandits.oracles.observed.rollout import ObservedWorld, play_observed
+from restless_bandits.policies.observed import PriorityPolicy
 from restless_bandits.simulation.observed_engine import learn_observed
 
 KEPT = "controlled-learning"
@@ -56,6 +58,9 @@ MOST_SLOTS = {
 }
 """The slots of a run of players that are far behind, or plan in every slot."""
 LEVEL = 0.05
+KINDS = "kinds"
+KIND_PROBLEMS, KIND_SLOTS, KIND_FACTOR = 10, (2, 5, 10, 20), 500
+"""Problems of 20 kinds, the slots after which their plans are compared, and the arms of a kind."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,40 @@ SETTINGS = (
     Setting("health, N = 100, n = 5", "health", 100, 5, 10, 100_000, (10_000, 0.995, 0.994, 0.92), 0.6),
     Setting("health, N = 100, n = 2", "health", 100, 2, 10, 100_000, (100_000, 0.9995, 0.999, 0.995)),
     Setting("health, N = 1000, n = 2", "health", 1000, 2, 10, 10_000, (10_000, 0.996, 0.995, 0.97), 2.0),
+)
+HEAD = "## Observed arms\n"
+SECOND_HALF = (
+    HEAD
+    + """
+All states are seen and transitions are unknown: random problems of `Problem.random_reacting`, a tenth of the arms
+pulled, rewards known and without noise, uniform states in slot 1. `python -m benchmarks.controlled_learning` measures
+and writes this half. No constant of a learner was chosen on these problems.
+
+A cell is *share / worst problem / lift*. The share is the reward divided by that of Whittle's index with known
+transitions, on the same random numbers. The lift is the reward above random pulls, divided by what Whittle's index
+earns above them: where resting pays too, random pulls earn most of the reward. `whittle` and `auto` know the
+transitions. CPU is that of the longest run, for the default that of 10 000 slots.
+
+### What is asked of the default
+
+{asked}
+
+{pulled}
+
+### Is another learner ahead?
+
+Each learner is compared with the default on the same problems and random numbers, for every setting and every T.
+
+{behind}
+
+{tables}
+
+### Kinds
+
+Arms of a kind share their counts. The table has what the plan for the posterior means loses against the plan for the
+known transitions, both played by 10 000 arms, mean ± standard error over the problems.
+
+{kinds}"""
 )
 Played = tuple[dict[str, list[float]], dict[str, float], float]
 
@@ -151,9 +190,83 @@ def measured(setting: Setting) -> dict[str, Any]:
     return cell
 
 
+def kind_problem(number: int, kinds: int, count: int, plays: int) -> rb.Problem:
+    """Return a "health" problem of kinds of so many arms each."""
+    drawn = Setting("", "health", kinds, 2, 0, 0, (0, 0.0, 0.0, 0.0)).problem(number)
+    return rb.Problem([arm.of_count(count) for arm in drawn.kinds], plays=plays, observed="all")
+
+
+def kind_losses(number: int) -> list[list[float]]:
+    """Return what the plan for the posterior means loses, of 10 000 arms of 20 kinds and of 20 arms.
+
+    The 20 arms have ``KIND_FACTOR`` times the slots, so both have seen as many steps of each kind.
+    """
+    many = kind_problem(number, 20, KIND_FACTOR, 1000)
+    world, slots = ObservedWorld(many), np.array([2000])
+    task: Any = many.task(reveal=["rewards"])
+    known = play_observed(rb.oracles.policy("lp-index", many), world, slots, seed=0, run=0).totals.at[-1, 1]
+    found = []
+    for problem, factor in ((many, 1), (kind_problem(number, 20, 1, 2), KIND_FACTOR)):
+        learner, losses = rb.learner(f"{DEFAULT}:rewards=known"), []
+        for mark in KIND_SLOTS:
+            to = mark * factor
+            record = learn_observed(learner, ObservedWorld(problem), to, np.array([to]), seed=0, run=0).record
+            plan = rb.learner("certainty-equivalent:rewards=known").plan(
+                record, problem.task(reveal=["rewards"]), np.random.default_rng(0)
+            )
+            assert isinstance(plan.policy, PriorityPolicy)
+            policy = replace(plan.policy, layout=task.layout, plays=many.plays)
+            earned = play_observed(policy, world, slots, seed=0, run=0).totals.at[-1, 1]
+            losses.append(float(1 - earned / known))
+        found.append(losses)
+    return found
+
+
+def kinds_measured() -> dict[str, Any]:
+    """Return the losses of both, by problem, and the CPU seconds and memory of 100 000 arms of 50 kinds."""
+    with ProcessPoolExecutor(2) as pool:
+        losses = list(pool.map(kind_losses, range(KIND_PROBLEMS)))
+    with ProcessPoolExecutor(1) as pool:
+        large = pool.submit(large_run).result()
+    return {"losses": np.round(losses, 6).tolist(), "large": large}
+
+
+def large_run() -> list[float]:
+    """Return the CPU seconds, the gigabytes and the share of 100 000 arms of 50 kinds, B = 1000, T = 1000."""
+    problem = kind_problem(0, 50, 2000, 1000)
+    marks, learner = np.array([1000]), rb.learner(f"{DEFAULT}:rewards=known")
+    started = time.process_time()
+    run = learn_observed(learner, ObservedWorld(problem), 1000, marks, seed=0, run=0)
+    seconds = time.process_time() - started
+    best = play_observed(rb.oracles.policy("whittle", problem), ObservedWorld(problem), marks, seed=0, run=0)
+    share = run.totals.at[-1, 0] / best.totals.at[-1, 0]
+    return [round(seconds, 2), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, round(float(share), 4)]
+
+
+def kind_table(kept: Mapping[str, Any]) -> str:
+    """Return the table of kinds, and a sentence on the large problem."""
+    losses, (seconds, memory, share) = np.array(kept[KINDS]["losses"]), kept[KINDS]["large"]
+    errors = losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
+    means = losses.mean(axis=0)
+    heads = [f"{mark:,} and {mark * KIND_FACTOR:,} slots" for mark in KIND_SLOTS]
+    lines = [f"| arms | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    names = "10 000 arms of 20 kinds", "20 arms, 500 times the slots"
+    for name, mean, error in zip(names, means, errors, strict=True):
+        shown = " | ".join(f"{one:.4f} ± {width:.4f}" for one, width in zip(mean, error, strict=True))
+        lines.append(f"| {name} | {shown} |")
+    lines += [
+        "",
+        f"100 000 arms of 50 kinds, 1000 pulls in each of 1000 slots: {seconds:.1f} CPU seconds, {memory:.2f} GB, and "
+        f"{share:.4f} of the reward of Whittle's index.",
+    ]
+    return "\n".join(lines)
+
+
 def comparisons(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, int, Array]]:
     """Yield setting, learner, slots and the shares of the default less those of the learner, by problem."""
     for key, cell in kept.items():
+        if key == KINDS:
+            continue
         mine = np.array(cell[DEFAULT]["shares"])
         for spec in OTHERS:
             other = np.array(cell[spec]["shares"])
@@ -239,12 +352,25 @@ def verdict(kept: Mapping[str, Any]) -> str:
     return f"{largest} " + (start if found else "None shows the default behind at a family-wise level of 5 % (Holm).")
 
 
-def written(page: str) -> str:
-    """Return docs/head-to-head.md as the kept results say."""
+def second_half() -> str:
+    """Return the part of docs/head-to-head.md on observed arms, as the kept results say."""
     kept = pages.load(KEPT)
-    tables = "\n\n".join(table(kept, setting.key) for setting in SETTINGS if setting.key in kept)
-    parts = {"observed-asked": lambda: demands(kept), "observed-behind": lambda: verdict(kept)}
-    return pages.filled(page, parts | {"observed-tables": lambda: tables})
+    return SECOND_HALF.format(
+        asked=demands(kept),
+        pulled=pulled_only(),
+        behind=verdict(kept),
+        tables="\n\n".join(table(kept, setting.key) for setting in SETTINGS if setting.key in kept),
+        kinds=kind_table(kept),
+    )
+
+
+def pulled_only() -> str:
+    """Return a sentence on arms that are seen only when pulled, from the results of ``benchmarks.reacting``."""
+    lifts = np.array(pages.load(reacting.KEPT)["posterior:rewards=known"]["lifts"])[:, -1]
+    return (
+        f"Arms seen only when pulled, ten of two states: `posterior` with known rewards has a mean lift of "
+        f"{lifts.mean():.2f} at T = {reacting.CHECKPOINTS[-1]:,} ([table](learners.md#arms-that-react))."
+    )
 
 
 def main(names: list[str]) -> None:
@@ -252,9 +378,12 @@ def main(names: list[str]) -> None:
         if not names or any(name in setting.key for name in names):
             pages.keep(KEPT, pages.load(KEPT) | {setting.key: measured(setting)})
             print(table(pages.load(KEPT), setting.key), flush=True)
+    if not names or KINDS in names:
+        pages.keep(KEPT, pages.load(KEPT) | {KINDS: kinds_measured()})
     kept = pages.load(KEPT)
     print(demands(kept), verdict(kept), sep="\n\n", flush=True)
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(page.partition(HEAD)[0].rstrip() + "\n\n" + second_half() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import restless_bandits as rb
-from benchmarks import pages
+from benchmarks import controlled_learning, pages
 from restless_bandits import plots
 from restless_bandits._internal.validation import Array
 from restless_bandits.learning.learners import DEFAULT
@@ -288,7 +288,7 @@ def page(cells: Cells) -> str:
             "",
         ]
     lines += ["## Where the default learner loses", "", *losses(cells)]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines).rstrip() + "\n\n" + controlled_learning.second_half() + "\n"
 
 
 def write(cells: Cells) -> None:

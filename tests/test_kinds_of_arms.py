@@ -88,7 +88,9 @@ def service(problem, folder):
     try:
         arms = [{"name": arm.name, "reacts": arm.reacts} for arm in problem.arms]
         given = {"name": "a", "arms": arms, "learner": "round-robin", "seed": 1}
-        reply = inside("POST", "/agents", given | ({"observed": "all"} if seen else {}))
+        if seen:
+            given |= {"arms": [arm.name for arm in problem.arms], "learner": "posterior", "observed": "all"}
+        reply = inside("POST", "/agents", given)
         for slot in range(3 if reply.status == 201 else 0):
             asked = {"request": str(slot)} | ({"states": [0, 1]} if seen else {})
             reply = inside("POST", "/agents/a/ask", asked, role="play")
@@ -190,7 +192,6 @@ REFUSED = {
         "reacting",
     ): "arm 'a' has active_transitions, and likelihood-ucb plays uncontrolled arms",
     ("a learner of the paper", "observed"): "likelihood-ucb cannot play arms that are all observed",
-    ("service", "observed"): "there is no field 'observed'",
     ("replay", "reacting"): OTHER_PULLS + " simulate",
     ("replay", "observed"): OTHER_PULLS + " simulate",
     ("evaluate a log", "reacting"): OTHER_PULLS + " evaluate",

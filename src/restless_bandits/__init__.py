@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from restless_bandits.model.assumptions import Assumption as Assumption
     from restless_bandits.model.changes import Change as Change
     from restless_bandits.model.findings import Findings as Findings
+    from restless_bandits.model.observed_task import ObservedTask as ObservedTask
     from restless_bandits.model.problem import Problem as Problem
     from restless_bandits.model.problem import load_problem as load_problem
     from restless_bandits.model.problem_files import builtin_problems as builtin_problems
@@ -78,6 +79,7 @@ _NAMES = {
     "model.assumptions": "Assumption",
     "model.changes": "Change",
     "model.findings": "Findings",
+    "model.observed_task": "ObservedTask",
     "model.problem": "Problem load_problem",
     "model.problem_files": "builtin_problems",
     "model.tasks": "Task",

@@ -8,6 +8,7 @@ import zlib
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from restless_bandits.service import planning
@@ -199,7 +200,10 @@ def test_a_release_that_would_plan_otherwise(told, monkeypatch):
 
 def test_every_learners_plans_can_be_stored():
     from restless_bandits.agent.core import make_plan
+    from restless_bandits.agent.observed import make_observed_plan
     from restless_bandits.learning.learners import as_learner
+    from restless_bandits.model.observed_record import ObservedRecord
+    from restless_bandits.model.observed_task import ObservedTask
     from restless_bandits.model.record import Record
     from restless_bandits.model.tasks import Task
     from restless_bandits.registry import learner_names
@@ -208,14 +212,26 @@ def test_every_learners_plans_can_be_stored():
     record = Record.of(task)
     for i in range(30):
         record.observe([i % 3], [i // 3 % 2], [float(i % 2)])
+    observed = ObservedTask.of_arms(3)
+    seen = ObservedRecord.of(observed)
+    for i in range(30):
+        seen.observe([i % 2, i // 2 % 2, 1])
+        seen.act(np.array([i % 3]))
+    seen.observe([0, 1, 0])
     stored = []
     for name in learner_names():
         learner = as_learner(name)
         if learner.needs or task.observed not in learner.observed:
+            continue
+        if "all" in learner.observed:
+            digest, content = packed(make_observed_plan(learner, seen, observed, None, 1, "", 0))
+            assert packed(unpacked(digest, content).plan)[0] == digest, name
+            stored.append(name)
+        if "pulled" not in learner.observed:
             continue
         plan = make_plan(learner, record, task, [0, 1, 2], 1, "", 0)
         again = unpacked(*packed(plan))
         assert again.plan == plan, name
         assert packed(again.plan)[0] == again.digest
         stored.append(name)
-    assert len(stored) > 6
+    assert len(stored) > 12

@@ -25,6 +25,7 @@ ROUTES = {
     ("POST", "/agents/{name}/tell"): "play",
     ("POST", "/agents/{name}/skip"): "play",
     ("POST", "/agents/{name}/batch"): "play",
+    ("POST", "/agents/{name}/rank"): "read",
     ("GET", "/agents/{name}/events"): "read",
     ("GET", "/agents/{name}/stream"): "read",
     ("GET", "/agents/{name}/estimate"): "read",

@@ -8,6 +8,7 @@ import pytest
 
 import restless_bandits as rb
 from restless_bandits.learning.learners import bonus_posterior
+from restless_bandits.learning.learners.observed_arms import mean_chains
 from restless_bandits.model.observed_record import COUNTED, OF_ARMS, ObservedRecord
 from restless_bandits.oracles.observed.rollout import ObservedWorld
 from restless_bandits.policies.observed import UniformPolicy
@@ -129,3 +130,44 @@ def test_learners_of_other_arms_are_refused_in_a_sentence():
         rb.simulate(drawn(), "likelihood-ucb", 10)
     with pytest.raises(rb.ProblemError, match=r"random cannot play arms that are seen when pulled; .*likelihood-ucb"):
         rb.simulate("paper-1", "random", 10)
+
+
+def test_shares_and_lifts_compare_rewards_on_the_same_draws():
+    problem = drawn(12, plays=2)
+    result = rb.simulate(
+        problem, ["whittle", "random", "bonus-posterior:rewards=known"], 300, runs=3, comparator="whittle"
+    )
+    means = result.realised_reward.mean(axis=1)
+    assert result.share() == pytest.approx(means / means[0])
+    assert result.lift() == pytest.approx((means - means[1]) / (means[0] - means[1]))
+    assert result.lift()[:2, -1].tolist() == [1.0, 0.0]
+    assert 0.5 < result.lift()[2, -1] < 1.05
+    summary = result.summary("bonus-posterior:rewards=known")
+    assert summary["share"] == result.share()[2].tolist()
+    assert "lift" not in rb.simulate(problem, ["whittle", "tsde"], 20, runs=2, comparator=1.0).summary("tsde")
+
+
+def test_arms_of_a_kind_learn_together():
+    """400 arms of four kinds learn in 12 slots what four arms learn in 1200."""
+    chains, rewards = np.random.default_rng(2).dirichlet(np.ones(2), (4, 2, 2)), np.array([0.0, 1.0])
+    learner, errors = rb.learner("bonus-posterior:rewards=known"), {}
+    for count, plays, slots in ((100, 100, 12), (1, 1, 1200), (1, 1, 12)):
+        problem = rb.Problem.from_arrays(chains, rewards, plays=plays, count=count)
+        run = learn_observed(learner, ObservedWorld(problem), slots, np.array([slots]), seed=0, run=0)
+        found = mean_chains(1.0 + run.record.group_counts(slice(0, 4), 2))
+        errors[count, slots] = float(np.abs(found - chains).mean())
+    assert errors[100, 12] < 1.5 * errors[1, 1200]
+    assert errors[1, 12] > 3 * errors[100, 12]
+
+
+def test_a_task_of_a_million_arms_names_them_on_demand():
+    task = rb.ObservedTask.of_arms(1_000_000, 3, plays=1000, kinds=np.arange(1_000_000) % 50)
+    assert (task.n_arms, len(task.layout.counts), task.names[999_999]) == (1_000_000, 50, "arm 1000000")
+    assert rb.default_learner(task).name == "bonus-posterior"
+    part = task.only([3, 53, 4])
+    assert part.kinds.tolist() == [3, 3, 4]
+    assert part.with_arm("new", kind="3").kinds.tolist() == [3, 3, 4, 3]
+    with pytest.raises(rb.ProblemError, match="two arms are called 'b'"):
+        rb.ObservedTask.of_arms(["a", "b", "b"])
+    with pytest.raises(rb.ProblemError, match=r"arm 'b': reward 2\.0 is not between 0 and 1"):
+        rb.ObservedTask.of_arms(["a", "b"]).check_reward(1, 2)

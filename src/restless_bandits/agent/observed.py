@@ -46,6 +46,7 @@ from restless_bandits.model.problem import Problem
 from restless_bandits.oracles.observed.ranking import Ranking
 from restless_bandits.policies.observed import ObservedPolicy, PriorityPolicy
 from restless_bandits.policies.plans import ObservedRuleWatch, Plan
+from restless_bandits.policies.policies import Policy
 
 OBSERVED_FORMAT = f"{KIND} of observed arms, version 1"
 TASK_WORDS = ("plays", "at_most", "horizon", "kind_names", "state_names", "in_costs")
@@ -138,9 +139,42 @@ class ObservedAgent:
         return tuple(names[arm] for arm in self.arms_in_service)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the present slot has a decision of which no reward was told."""
+        return self._decision is not None and bool(np.isnan(self.record.last_rewards).all())
+
+    @property
+    def n_in_service(self) -> int:
+        """The number of arms in service."""
+        return int(self._serving.sum())
+
+    def has_arm(self, name: str) -> bool:
+        """Whether there is an arm of this name, in service or not."""
+        return name in self._number_by_name
+
+    def is_in_service(self, arm: int | str) -> bool:
+        """Whether an arm may be pulled."""
+        return bool(self._serving[self._number_of(arm)])
+
+    @property
+    def missing_beliefs(self) -> tuple[IntArray, Array]:
+        """The arms in service whose present state was not seen, and the distribution of the state of each."""
+        return self._missing, self._beliefs
+
+    @property
+    def present_policy(self) -> Policy | None:
+        """The policy in use, over the arms in service in ascending order; None before the first plan."""
+        return None if self._plan is None else self._plan.policy
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether a plan is in use."""
+        return self._plan is not None
+
+    @property
     def open(self) -> list[Decision]:
         """The decision of the present slot, if nothing was told of it."""
-        if self._decision is None or not np.isnan(self.record.last_rewards).all():
+        if not self.is_open or self._decision is None:
             return []
         return [Decision(self.slots, tuple(self._decision.tolist()), self._named(self._decision))]
 
@@ -226,7 +260,7 @@ class ObservedAgent:
             present = self._states_of(states)
             missing = self._missing_in(present)
             beliefs = next_beliefs(self.record, self.task, missing, self._beliefs, self._missing)
-        plan = self._plan_now(self.record) if self._plan is None else self._plan
+        plan = self._made(self.record) if self._plan is None else self._plan
         if not isinstance(plan.policy, PriorityPolicy):
             raise ProblemError(f"{self.learner.label} has no indices to rank by; give a learner with an index")
         available = self._available(banned)
@@ -295,28 +329,7 @@ class ObservedAgent:
 
     def estimate(self) -> Estimate:
         """Return the estimated rows of each kind with standard errors, and the mean rewards of pulls."""
-        record, found = self.record, []
-        low, high = self.task.reward_range
-        for kind, name in enumerate(self.kind_names):
-            counts = record.counts(kind)
-            n, totals = len(counts), counts.sum(axis=2)
-            rows = (counts + 1.0) / (totals + n)[:, :, None]
-            errors = np.sqrt(rows * (1 - rows) / (totals + n)[:, :, None])
-            first = int(self.task.layout.offset[kind])
-            at = 2 * np.arange(first, first + n) + 1
-            with np.errstate(invalid="ignore"):
-                pay = record.flat_rewards[at] / record.paid[at]
-                share = (pay - low) / (high - low)
-                # The largest variance of a number with this mean in the range.
-                spread = (high - low) * np.sqrt(share * (1 - share) / record.paid[at])
-            mode = ReactingMode(rows[:, 0], errors[:, 0], 0.0, rows[:, 1], errors[:, 1])
-            few = tuple(
-                f"after a {verb} in state {state} no step was seen"
-                for action, verb in enumerate(("rest", "pull"))
-                for state in np.flatnonzero(totals[:, action] == 0).tolist()
-            )
-            found.append(ArmEstimate(f"kind {name!r}", int(totals.sum()), (mode,), pay, spread, not few, few))
-        return Estimate(tuple(found))
+        return estimate_kinds(self.record, self.task)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the agent to a JSON file, atomically: see ``Agent.save``."""
@@ -406,7 +419,7 @@ class ObservedAgent:
         return {
             "format": OBSERVED_FORMAT,
             "learner": self._spec(),
-            "task": _task_to_dict(self.task),
+            "task": task_to_dict(self.task),
             "seed": self.seed,
             "run": self.run,
             "content": self.content,
@@ -419,16 +432,18 @@ class ObservedAgent:
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], learner: Learner | None = None, *, trust_modules: bool = False) -> Self:
+    def from_dict(
+        cls, data: dict[str, Any], learner: Learner | None = None, *, trust_modules: bool = False, **own: Any
+    ) -> Self:
         """Return the agent of a result of ``to_dict``, with every field validated."""
         if data.get("format") != OBSERVED_FORMAT:
             raise ProblemError("it is not an agent of observed arms of this version")
         if learner is None and data["learner"] is None:
             raise ProblemError("its learner has no spec; pass the learner as learner=")
-        task = _task_from_dict(data["task"])
+        task = task_from_dict(data["task"])
         made = learner or as_learner(data["learner"], trust_modules=trust_modules)
         about = {"seed": data["seed"], "run": data["run"], "content": data["content"]}
-        agent = cls(made, task, **about)
+        agent = cls(made, task, **about, **own)
         agent._serving[unpacked(data["retired"])] = False
         check_int("the number of arms in service", int(agent._serving.sum()), task.plays)
         agent.record = _record_from_dict(task, data["record"])
@@ -444,7 +459,7 @@ class ObservedAgent:
             begun = _record_from_dict(task, data["plan_record"])
             if begun.slots > agent.slots or begun.plan_lengths != agent.record.plan_lengths:
                 raise ProblemError("plan_record does not lead to record")
-            agent._begin(agent._made(begun), begun)
+            agent._begin(agent._plan_again(begun), begun)
             agent.record.remember(agent._plan.notes if agent._plan is not None else {})
         return agent
 
@@ -642,7 +657,7 @@ class ObservedAgent:
         pays = new is not None and not np.isnan(new).all()
         if not moved and not pays:
             return
-        told = {"rewards": packed(paid)} if pays and paid is not None else {}
+        told = {"rewards": packed(new)} if pays and new is not None else {}
         if moved and actions is not None:
             told["pulled"] = packed(actions)
         self._log("tell", slot=self.slots, **told)
@@ -676,11 +691,17 @@ class ObservedAgent:
         found.check(task)
         return found
 
+    def _ingredients(self, record: ObservedRecord) -> tuple[Any, ...]:
+        """Return the arguments of ``make_observed_plan`` for a plan from a record."""
+        arms = None if self._serving.all() else np.flatnonzero(self._serving)
+        return self._learner, record, self._task_in_service, arms, self.seed, self.content, self.run
+
     def _made(self, record: ObservedRecord) -> Plan:
-        """Return the learner's plan for the arms in service, a function of the record at its start."""
-        part = record if self._serving.all() else record.only(np.flatnonzero(self._serving))
-        rng = plan_generator(self.seed, self.content, self.run, record.plans)
-        return checked_plan(self._learner, part, self._task_in_service, rng)
+        return make_observed_plan(*self._ingredients(record))
+
+    def _plan_again(self, begun: ObservedRecord) -> Plan:
+        """Return the stored plan, recomputed from the record and the notes at its start."""
+        return self._made(begun)
 
     def _plan_now(self, begun: ObservedRecord) -> Plan:
         """Return a new plan for the coming slot."""
@@ -721,6 +742,49 @@ class ObservedAgent:
             return None
 
 
+def estimate_kinds(record: ObservedRecord, task: ObservedTask, most: int | None = None) -> Estimate:
+    """Return the estimated rows of each kind, or of the first ones, with standard errors, and the rewards of pulls."""
+    found = []
+    low, high = task.reward_range
+    for kind, name in enumerate((task.kind_names or task.names)[:most]):
+        counts = record.counts(kind)
+        n, totals = len(counts), counts.sum(axis=2)
+        rows = (counts + 1.0) / (totals + n)[:, :, None]
+        errors = np.sqrt(rows * (1 - rows) / (totals + n)[:, :, None])
+        first = int(task.layout.offset[kind])
+        at = 2 * np.arange(first, first + n) + 1
+        with np.errstate(invalid="ignore"):
+            pay = record.flat_rewards[at] / record.paid[at]
+            share = (pay - low) / (high - low)
+            # The largest variance of a number with this mean in the range.
+            spread = (high - low) * np.sqrt(share * (1 - share) / record.paid[at])
+        mode = ReactingMode(rows[:, 0], errors[:, 0], 0.0, rows[:, 1], errors[:, 1])
+        few = tuple(
+            f"after a {verb} in state {state} no step was seen"
+            for action, verb in enumerate(("rest", "pull"))
+            for state in np.flatnonzero(totals[:, action] == 0).tolist()
+        )
+        found.append(ArmEstimate(f"kind {name!r}", int(totals.sum()), (mode,), pay, spread, not few, few))
+    return Estimate(tuple(found))
+
+
+def make_observed_plan(
+    learner: Learner,
+    record: ObservedRecord,
+    task: ObservedTask,
+    arms: IntArray | None,
+    seed: int,
+    content: str,
+    run: int,
+) -> Plan:
+    """Return a learner's plan for the arms in service, described by the task, from the record of all arms.
+
+    The plan is a function of the arguments, here or in a worker.
+    """
+    part = record if arms is None else record.only(arms)
+    return checked_plan(learner, part, task, plan_generator(seed, content, run, record.plans))
+
+
 def task_arms(task: ObservedTask, arms: IntArray) -> IntArray:
     """Return stored numbers of arms, checked."""
     if arms.ndim != 1 or (len(arms) and (arms.min() < 0 or arms.max() >= task.n_arms or (np.diff(arms) <= 0).any())):
@@ -728,8 +792,8 @@ def task_arms(task: ObservedTask, arms: IntArray) -> IntArray:
     return arms
 
 
-def _task_to_dict(task: ObservedTask) -> dict[str, Any]:
-    """The JSON form of a task; numbered names are stored by their number."""
+def task_to_dict(task: ObservedTask) -> dict[str, Any]:
+    """Return the JSON form of a task; numbered names are stored by their number."""
     names = {"numbered": len(task.names)} if isinstance(task.names, NumberedNames) else list(task.names)
     own = {word: getattr(task, word) for word in TASK_WORDS}
     own |= {"kind_names": list(task.kind_names), "state_names": list(task.state_names)}
@@ -744,7 +808,8 @@ def _task_to_dict(task: ObservedTask) -> dict[str, Any]:
     }
 
 
-def _task_from_dict(data: Mapping[str, Any]) -> ObservedTask:
+def task_from_dict(data: Mapping[str, Any]) -> ObservedTask:
+    """Return the task of ``task_to_dict``."""
     arrays = {word: unpacked(data[word]) for word in ("n_states", "counts")}
     if data["kinds"] is not None:
         arrays["kinds"] = unpacked(data["kinds"])

@@ -179,10 +179,13 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
     plural = "s" if result.runs > 1 else ""
     played = f"{result.runs} run{plural}, seed {result.seed}{result.how_answered}"
     title = f"{result.problem or name}, T = {result.horizon}, {played}"
-    heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", "seconds", "slots/s")
+    rows = result.summaries()
+    # Against Whittle's index, and above random pulls, where both are among the learners.
+    measures = [word for word in ("share", "lift") if word in rows[0]]
+    heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", *measures, "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
     places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
-    for row in result.summaries():
+    for row in rows:
         alone = result.runs == 1
         # From the lower to the upper end of a bracket.
         kinds = [f"regret_against_{end}" for end in result.comparator.ends] or ["regret"]
@@ -194,6 +197,7 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
             worst,
             row["regret_kind"],
             f"{row['reward_mean'][-1]:{places}}",
+            *(f"{row[word][-1]:.4f}" for word in measures),
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )

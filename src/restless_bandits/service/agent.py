@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -34,6 +34,8 @@ from restless_bandits.service.views import Known
 
 LARGE = 5_000
 """Slots of feedback above which rebuilding the agent takes about 100 ms."""
+MOST_EVENTS = 1 << 62
+"""No bound on the events between two snapshots beside that of the writer."""
 RECENT = 256
 """Number of request ids in memory; older request ids are in the store."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -56,6 +58,10 @@ class Totals:
         kind = event["kind"]
         if kind == "ask":
             self.asked += not event.get("again", False)
+        elif kind == "tell" and "arms" not in event:  # of observed arms
+            self.told += event.get("told", 0)
+            self.reward += event.get("earned", 0.0)
+            self.unused += bool(event.get("unused"))
         elif kind == "tell":
             self.told += len(event["arms"])
             self.reward += sum(event["rewards"])
@@ -104,11 +110,19 @@ class ServiceAgent:
     @classmethod
     def created_by(cls, number: int, name: str, event: Event, planner: Planner) -> Self:
         """Return the agent of a ``create`` event from the log."""
-        if event["kind"] != "create" or event["version"] > LOG_VERSION:
-            raise ProblemError(f"the log of agent {name!r} is of a later release, or its first event is not create")
         agent_state = cls(number, name, event["at"], event["clock"], core_of(event, planner))
         agent_state.seq = 1
         return agent_state
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the agent observes all arms."""
+        return False
+
+    @property
+    def most_events(self) -> int:
+        """The largest number of events between two snapshots, by the time that an event takes at recovery."""
+        return MOST_EVENTS
 
     @property
     def weight(self) -> int:
@@ -169,6 +183,10 @@ class ServiceAgent:
             data["player"], None, trust_modules=planner.trust_modules, planner=planner, plan=plan
         )
         core.plans = data["plans"]
+        return cls._with_core(number, data, core)
+
+    @classmethod
+    def _with_core(cls, number: int, data: dict[str, Any], core: Any) -> Self:
         agent_state = cls(number, data["name"], data["made"], data["clock"], core)
         agent_state.seq = agent_state.snapshot_seq = data["seq"]
         agent_state.totals = Totals(**data["totals"])
@@ -202,6 +220,8 @@ class ServiceAgent:
                     409, f"request {given.request!r} was not an ask; give every request its own id", "request"
                 )
             return self._decision(known)
+        if given.states is not None or given.exclude:
+            raise ServiceError(422, f"agent {self.name!r} sees the arms that are pulled; leave states out", "states")
         core = self.core
         slot = core.slots + self._behind(now) + 1
         passes = bool(core.feedback_at(slot).asked)
@@ -228,6 +248,10 @@ class ServiceAgent:
 
     def tell(self, given: Tell, now: int, lookup: EventLookup) -> Answer:
         """Record the feedback of a slot."""
+        if given.rewards is not None or given.costs is not None or given.pulled_arms is not None:
+            raise ServiceError(
+                422, f"agent {self.name!r} sees the arms that are pulled; tell state and reward of them", "rewards"
+            )
         slot = self._slot_of(given)
         core = self.core
         if given.cost is not None:
@@ -366,6 +390,10 @@ class ServiceAgent:
         self._note({"kind": "delete"}, now)
         self.ended = True
         return {"deleted": self.name}
+
+    def rank(self, states: Any, top: int | None, exclude: Sequence[str | int]) -> Answer:
+        """Refuse: an index ranks arms whose states are all observed."""
+        raise ServiceError(409, f"agent {self.name!r} sees the arms that are pulled; a ranking is for observed arms")
 
     def view(self) -> Answer:
         """Return the public state of the agent."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from restless_bandits._internal.errors import ProblemError, UntrustedModuleError
 from restless_bandits.service.agent import ServiceAgent
+from restless_bandits.service.agent_kinds import created_by, of_state
 from restless_bandits.service.clock import BY_ASKING
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.planning import Planner, WaitError
@@ -33,6 +34,8 @@ PART = 1_000
 """Slots of delayed feedback per encoded line of a snapshot."""
 QUICK_BYTES, QUICK_EVENTS = 10_000, 200
 """Largest snapshot and longest log loaded in the writer thread; larger agents would delay all other requests."""
+QUICK_ARMS = 1_000
+"""Arms up to which an event takes about the same time."""
 CACHE = 400_000_000
 """Approximate maximum memory of all cached agents in bytes."""
 UNCHECKED_AGENTS = 64
@@ -116,7 +119,7 @@ class AgentCache:
             kept = session.snapshot(row.id)
             size, seq = (0, 0) if kept is None else (len(kept.content), kept.seq)
             # The events of a log may need kernels, and a compilation would delay all other requests.
-            if self._planner.kernels.done() and size <= QUICK_BYTES and row.seq - seq <= QUICK_EVENTS:
+            if self._planner.kernels.done() and size <= QUICK_BYTES and row.seq - seq <= _quick_events(row):
                 return self._load(row, session)
             coming = self._coming[row.name] = Future()
             # A daemon thread, because the process must not wait for a load at its end.
@@ -186,7 +189,7 @@ class AgentCache:
         """Return an agent from its whole log. A damaged log falls back to an untrusted snapshot, if present."""
         try:
             first = next(session.events(row.id, 0, 1), {"kind": "nothing"})
-            agent_state = ServiceAgent.created_by(row.id, row.name, first, planner)
+            agent_state = created_by(row.id, row.name, first, planner)
             _play_after(agent_state, row.seq, session)
         except UntrustedModuleError:
             raise
@@ -240,7 +243,7 @@ class AgentCache:
                 # A new agent without events loses its row.
                 group.session.remove_agent(spoilt.number)
                 return
-            again = ServiceAgent.created_by(spoilt.number, name, kept[0], self._planner)
+            again = created_by(spoilt.number, name, kept[0], self._planner)
             again.pending.append(kept[0])
             rest = kept[1:]
         elif not kept:
@@ -271,13 +274,18 @@ class AgentCache:
             total -= agent_state.weight
 
 
+def _quick_events(row: AgentRow) -> int:
+    """The number of events that the writer thread applies by itself; an event of very many arms takes longer."""
+    return min(QUICK_EVENTS, QUICK_EVENTS * QUICK_ARMS // max(1, row.arms))
+
+
 def of_snapshot(number: int, kept: Snapshot, planner: Planner) -> ServiceAgent:
     """Return the agent of a snapshot; a damaged snapshot raises an exception of ``DAMAGE``."""
     head, *parts = zlib.decompress(kept.content).split(b"\n")
     data = json.loads(head)
     for part in parts:
         data["player"]["window"]["slots"] += json.loads(part)
-    agent_state = ServiceAgent.from_dict(number, data, planner)
+    agent_state = of_state(number, data, planner)
     if agent_state.seq != kept.seq:
         raise ProblemError(f"the snapshot is stored as of event {kept.seq}, and holds event {agent_state.seq}")
     return agent_state
@@ -290,8 +298,10 @@ def snapshot_of(agent_state: dict[str, Any]) -> Snapshot:
     would block other threads, and so would a single call to the decoder.
     """
     core = agent_state["player"]
-    slots = core["window"]["slots"]
-    head = agent_state | {"player": core | {"window": core["window"] | {"slots": []}}}
+    window = core.get("window")
+    # An agent of observed arms has no delayed feedback, and its columns are packed.
+    slots = [] if window is None else window["slots"]
+    head = agent_state if window is None else agent_state | {"player": core | {"window": window | {"slots": []}}}
     lines = [head, *(slots[i : i + PART] for i in range(0, len(slots), PART))]
     content = b"\n".join(json.dumps(line, separators=(",", ":")).encode() for line in lines)
     return Snapshot(agent_state["seq"], SNAPSHOT_VERSION, zlib.compress(content, 1))

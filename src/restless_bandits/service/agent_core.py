@@ -189,6 +189,11 @@ def check_created(given: Create, quotas: Quotas) -> None:
     check_word("name", given.name, quotas)
     check_late(given.late, quotas)
     arms = given.arms
+    if isinstance(arms, int):
+        raise ServiceError(422, "arms is a number; name the arms, or give observed 'all'", "arms")
+    for word in ("kinds", "rewards"):
+        if getattr(given, word) is not None or given.at_most:
+            raise ServiceError(422, f"{word} and at_most are for observed arms; give observed 'all'", word)
     for field, value in (("arms", len(arms)), ("plays", given.plays), ("states", given.n_states)):
         if value > getattr(quotas, field):
             raise ServiceError(422, f"{field} are {value}; the service takes at most {getattr(quotas, field)}", field)
@@ -205,6 +210,7 @@ def check_created(given: Create, quotas: Quotas) -> None:
 
 def settings_of(given: Create, seed: int) -> dict[str, Any]:
     """Return the settings of a new agent in the form of its first event."""
+    assert not isinstance(given.arms, int)
     arms: Sequence[Mapping[str, Any]] = [{"name": arm} if isinstance(arm, str) else arm for arm in given.arms]
     usual = given.reward_range
     if given.cost_range is not None:

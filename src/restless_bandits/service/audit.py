@@ -17,6 +17,8 @@ from typing import Any
 from restless_bandits._internal.errors import ProblemError, UntrustedModuleError, shortened
 from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.agent_cache import DAMAGE, of_snapshot
+from restless_bandits.service.agent_kinds import created_by
+from restless_bandits.service.observed import ServiceObservedCore
 from restless_bandits.service.planning import Planner, origin
 from restless_bandits.service.storage.schema import SNAPSHOT_VERSION
 from restless_bandits.service.storage.session import AgentRow, Session, Snapshot
@@ -109,7 +111,7 @@ def _audit_agent(
         if event["seq"] != seq:
             return f"agent {name!r}: event {seq} is missing"
         if agent_state is None:
-            agent_state = ServiceAgent.created_by(number, name, event, planner)
+            agent_state = created_by(number, name, event, planner)
         else:
             differs = _audit_event(agent_state, event, found, plans)
             if differs:
@@ -138,6 +140,8 @@ def _audit_event(agent_state: ServiceAgent, event: dict[str, Any], found: Audit,
         if event["decision"] != agent_state.decision_id(event["slot"]) or event["plan"] != agent_state.core.plans:
             return f"decision {event['decision']} does not match slot {event['slot']} and its plan"
     if not agent_state.repeat(event, check=True):
+        if agent_state.is_observed:
+            return f"slot {event['slot']} was decided as other arms than the replay chooses"
         chosen = list(agent_state.core.next_arms())
         return f"slot {event['slot']} was decided as arms {event['arms']}, and the replay chooses arms {chosen}"
     return None
@@ -184,8 +188,11 @@ def _audit_plan(agent_state: ServiceAgent, event: dict[str, object], found: Audi
         return None
     if not plans:
         return None
-    core = agent_state.core
+    core: Any = agent_state.core
     found.plans += 1
+    if isinstance(core, ServiceObservedCore):
+        core.recomputes = True  # with the states of the slot, which come with its ask
+        return None
     with warnings.catch_warnings(action="ignore"):
         digest, _ = make_packed_plan(*core.next_ingredients())
     if digest != event["digest"]:

@@ -199,10 +199,10 @@ class Client:
     def create(
         self,
         name: str,
-        arms: Sequence[Arm],
+        arms: Sequence[Arm] | int,
         n_states: int = 2,
         *,
-        learner: str = "likelihood-ucb",
+        learner: str | None = None,
         clock: str = "ask",
         **more: Any,
     ) -> RemoteAgent:
@@ -210,9 +210,10 @@ class Client:
 
         ``arms`` are names, or mappings with ``name``, ``n_states``, ``reward_law`` and ``reward_range`` for arms that
         differ. ``more`` is any of ``reward_law``, ``reward_range``, ``cost_range``, ``state_names``, ``plays``,
-        ``seed``, ``late``, ``on_change``, ``memory`` and ``horizon``, with the meanings that ``Agent`` gives them.
+        ``seed``, ``late``, ``on_change``, ``memory`` and ``horizon``, with the meanings that ``Agent`` gives them. With
+        ``observed="all"`` arms are names or a number, and ``more`` may hold ``kinds``, ``rewards`` and ``at_most``.
         """
-        listed = [arm if isinstance(arm, str) else dict(arm) for arm in arms]
+        listed = arms if isinstance(arms, int) else [arm if isinstance(arm, str) else dict(arm) for arm in arms]
         body = {"name": name, "arms": listed, "n_states": n_states, "learner": learner, "clock": clock, **more}
         self.connection.send(
             "POST", "/agents", body, again=lambda error: error.status == 409 and self._is_there(name, body)
@@ -241,6 +242,9 @@ class Client:
     def _is_there(self, name: str, body: Json) -> bool:
         """Return whether the agent exists with the requested arguments."""
         available = self.connection.send("GET", _path(name))
+        if body.get("observed") == "all":
+            many = body["arms"] if isinstance(body["arms"], int) else len(body["arms"])
+            return available.get("observed") == "all" and bool(available["task"]["n_arms"] == many)
         names = [arm if isinstance(arm, str) else arm["name"] for arm in body["arms"]]
         same = ("clock", "late", "on_change", "seed", "memory")
         return [arm["name"] for arm in available["task"]["arms"]] == names and all(
@@ -332,19 +336,26 @@ class RemoteAgent:
             raise ProblemError(f"{len(found)} arms are pulled a slot; ask() returns all of them")
         return found
 
-    def ask(self) -> int | tuple[int, ...]:
-        """Return the arm to pull in the coming slot, a tuple for several plays; asking again repeats the answer."""
-        if self._present is None:
-            self._present = self.decide()
+    def ask(self, states: Any = None, *, exclude: Sequence[int | str] = ()) -> int | tuple[int, ...]:
+        """Return the arm to pull in the coming slot, a tuple for several plays; asking again repeats the answer.
+
+        ``states``, of observed arms, begin a new slot: a sequence in the order of the arms, or a mapping by name.
+        """
+        if self._present is None or states is not None:
+            self._present = self.decide(states=states, exclude=exclude)
         arms = self._present.arms
         return arms[0] if len(arms) == 1 else arms
 
-    def decide(self, request: str | None = None) -> RemoteDecision:
+    def decide(
+        self, request: str | None = None, *, states: Any = None, exclude: Sequence[int | str] = ()
+    ) -> RemoteDecision:
         """Return a new decision, for callers with several open decisions at a time.
 
         ``request`` is an id chosen by the caller. The same id always gets the same decision, from any program.
         """
-        body = {"request": request if request is not None else uuid.uuid4().hex}
+        body: Json = {"request": request if request is not None else uuid.uuid4().hex}
+        body |= {"states": _listed(states)} if states is not None else {}
+        body |= {"exclude": list(exclude)} if exclude else {}
         return RemoteDecision.of(self._client.connection.send("POST", f"{self._path}/ask", body))
 
     def tell(
@@ -357,12 +368,14 @@ class RemoteAgent:
         slot: int | None = None,
         decision: RemoteDecision | str | None = None,
         lost: bool = False,
-        pulled: bool = True,
+        pulled: bool | Sequence[int | str] = True,
+        rewards: Any = None,
+        costs: Any = None,
     ) -> Json:
         """Report the observation of the last decision, or of the decision or slot that an argument names.
 
-        The arguments are those of ``Agent.tell``. Feedback that arrives too late to count is kept, and the return value
-        says so.
+        The arguments are those of ``Agent.tell``, and of observed arms those of ``ObservedAgent.tell``. Feedback that
+        arrives too late to count is kept, and the return value says so.
         """
         body: Json = {}
         if decision is not None:
@@ -377,16 +390,29 @@ class RemoteAgent:
             raise ProblemError("tell without ask: ask for an arm first, or name the decision or the slot")
         if lost:
             body["lost"] = True
-        if not pulled:
+        if not isinstance(pulled, bool):
+            body["pulled_arms"] = list(pulled)
+        elif not pulled:
             body["pulled"] = False
+        for key, column in (("rewards", rewards), ("costs", costs)):
+            if column is not None:
+                body[key] = _listed(column)
         for key, value in (("state", state), ("reward", reward), ("cost", cost), ("arm", arm)):
             if value is not None:
                 body[key] = value
         answer = self._client.connection.send("POST", f"{self._path}/tell", body)
         present = self._present
+        if {"rewards", "costs", "pulled_arms"} & body.keys():
+            return answer  # a slot of observed arms ends with the next states
         if present is not None and (body.get("decision") == present.id or body.get("slot") == present.slot):
             self._present = None
         return answer
+
+    def rank(self, states: Any = None, *, top: int = 100, exclude: Sequence[int | str] = ()) -> Json:
+        """Return the observed arms of the highest indices: ``arms``, ``numbers``, ``states`` and ``indices``."""
+        body: Json = {"top": top, "exclude": list(exclude)}
+        body |= {"states": _listed(states)} if states is not None else {}
+        return self._client.connection.send("POST", f"{self._path}/rank", body)
 
     def skip(self, slots: int = 1) -> None:
         """Let slots pass without a pull; open decisions stay open."""
@@ -474,6 +500,13 @@ class RemoteAgent:
             )
 
         self._client.connection.send("PATCH", self._path, changes, again=happened)
+
+
+def _listed(column: Any) -> Any:
+    """Return a number for each arm, or a mapping by name, for JSON: None where a number is missing."""
+    if isinstance(column, Mapping):
+        return {str(name): None if value != value else value for name, value in column.items()}
+    return [None if value is None or value != value else value for value in column]
 
 
 def _path(name: str) -> str:

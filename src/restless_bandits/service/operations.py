@@ -30,11 +30,11 @@ class ServiceError(ProblemError):
 @dataclass(frozen=True)
 class Create:
     """Make an agent. ``arms`` are names, or mappings with name, n_states, reward_law, reward_range, reacts,
-    passive_rewards, setup_cost.
+    passive_rewards, setup_cost. Observed arms may be given by their number.
     """
 
     name: str
-    arms: Sequence[str | Mapping[str, Any]]
+    arms: Sequence[str | Mapping[str, Any]] | int
     n_states: int = 2
     reward_law: str | None = None
     """By default ``bernoulli`` for the range (0, 1), and ``bounded``, any number within the range, for others."""
@@ -50,13 +50,23 @@ class Create:
     reacts: bool = False
     cost_range: tuple[float, float] | None = None
     state_names: Sequence[str] | None = None
+    observed: str = "pulled"
+    kinds: Sequence[str | int] | None = None
+    """Of observed arms, as are the following: the kind of each arm, known mean rewards, whether fewer may be pulled."""
+    rewards: Sequence[Any] | None = None
+    at_most: bool = False
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Return the decision of the next slot, or the earlier decision of the same request id."""
+    """Return the decision of the next slot, or the earlier decision of the same request id.
+
+    Observed arms are asked with their states, and with the arms that cannot be pulled.
+    """
 
     request: str
+    states: Sequence[int | str | None] | Mapping[str, int | str | None] | None = None
+    exclude: Sequence[str | int] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,10 @@ class Tell:
     cost: float | Sequence[float] | None = None
     lost: bool = False
     pulled: bool = True
+    rewards: Sequence[float | None] | Mapping[str, float] | None = None
+    """Of observed arms: rewards of all arms, or costs, and the arms that were pulled in fact."""
+    costs: Sequence[float | None] | Mapping[str, float] | None = None
+    pulled_arms: Sequence[str | int] | None = None
 
 
 @dataclass(frozen=True)

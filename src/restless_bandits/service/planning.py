@@ -19,19 +19,23 @@ from functools import cache
 from importlib import metadata
 from typing import Any, TypeVar
 
+import numpy as np
+
 from restless_bandits._internal import background
 from restless_bandits._internal.compiling import is_kept, processor_name
 from restless_bandits.agent.core import AgentCore
 from restless_bandits.learning.change_detection import CHANGE_GRID
 from restless_bandits.learning.change_detection.change_kernels import score_gains, split_ratios
 from restless_bandits.learning.learners import Learner
+from restless_bandits.model.observed_record import ObservedRecord
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task, task_fields
 from restless_bandits.service.storage.stored_plans import StoredPlan, make_packed_plan, unpacked
 
 T = TypeVar("T")
 
-Ingredients = tuple[Learner, Record, Task, list[int], int, str, int]
+Ingredients = tuple[Learner, Record | ObservedRecord, Task | ObservedTask, Any, int, str, int]
 Promise = Future[tuple[tuple[str, bytes], background.Warned]]
 MOST_PLANS_IN_MEMORY = 256
 """Number of plans in memory, separately for computed plans and for plans read from the store."""
@@ -181,6 +185,16 @@ class Planner:
 
 def _key(given: Ingredients) -> str:
     learner, record, task, arms, *coordinates = given
+    if isinstance(record, ObservedRecord) and isinstance(task, ObservedTask):
+        digest = hashlib.sha256(
+            json.dumps([learner.spec, coordinates, dict(record.notes), record.plan_lengths]).encode()
+        )
+        columns = [*record.to_arrays().values(), *task.to_arrays().values(), () if arms is None else arms]
+        for column in columns:
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
+    assert isinstance(record, Record)
+    assert isinstance(task, Task)
     parts = [learner.spec, record.to_dict(), task_fields(task), arms, coordinates]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -11,11 +11,12 @@ class Quotas:
 
     - ``agents``: agents of a store at a time
     - ``arms``, ``states``, ``plays``: arms of an agent, states of an arm, pulls in a slot
+    - ``observed_arms``: arms of an agent that observes all arms
     - ``open_decisions``: decisions of an agent with pending feedback
     - ``late``: slots after which feedback may still arrive
     - ``batch``: operations of a request
     - ``head``, ``header_lines``: bytes and lines of the request line, headers and trailers of a request
-    - ``body``: bytes of the body of a request
+    - ``body``, ``observed_body``: bytes of the body of a request, and of ask, tell and rank of observed arms
     - ``name``: letters of a name or a request id
     - ``page``: events of an answer
     - ``clients``: requests in progress
@@ -27,6 +28,7 @@ class Quotas:
 
     agents: int = 10_000
     arms: int = 10_000
+    observed_arms: int = 1_000_000
     states: int = 100
     plays: int = 1_000
     open_decisions: int = 100_000
@@ -35,6 +37,7 @@ class Quotas:
     head: int = 1 << 16
     header_lines: int = 100
     body: int = 1 << 20
+    observed_body: int = 1 << 24
     name: int = 200
     page: int = 1_000
     clients: int = 512

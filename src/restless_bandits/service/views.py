@@ -10,20 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from restless_bandits._internal.validation import to_jsonable
+from restless_bandits._internal.validation import Array, IntArray, to_jsonable
 from restless_bandits.agent.beliefs import state_distribution
+from restless_bandits.agent.observed import estimate_kinds
 from restless_bandits.learning.estimation import ArmEstimate, estimate
+from restless_bandits.model.observed_record import ObservedRecord
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.record import Record
 from restless_bandits.model.rewards import Range
 
 Known = tuple[Record, Sequence[str], Sequence[Range], Sequence[int]]
 """The record, names and ranges of all arms, and the numbers of those in service."""
+KnownObserved = tuple[ObservedRecord, ObservedTask, tuple[IntArray, Array], Sequence[int]]
+"""Of observed arms: the record, the task, arms with missing states and their beliefs, the numbers in service."""
 
 
-def estimate_of(
-    record: Record, names: Sequence[str], ranges: Sequence[Range], service: Sequence[int]
-) -> dict[str, Any]:
-    """Return the chains and mean rewards of all arms with their standard errors."""
+def estimate_of(record: Any, names: Any, ranges: Any, service: Sequence[int]) -> dict[str, Any]:
+    """Return the chains and mean rewards of all arms with their standard errors; of observed arms those of kinds."""
+    if isinstance(record, ObservedRecord):
+        return _kinds_of(record, names)
     found = estimate(record, names=names, strict=False, reward_ranges=ranges)
     return {
         "slots": record.slots,
@@ -45,12 +50,14 @@ def estimate_of(
     }
 
 
-def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], service: Sequence[int]) -> dict[str, Any]:
+def belief_of(record: Any, names: Any, ranges: Any, service: Sequence[int]) -> dict[str, Any]:
     """Return the present state distribution of every arm by the estimated chains; None for an arm never seen.
 
     ``elapsed`` is the number of slots since the arm was seen, and ``unseen_pulls`` the slots since then in which an arm
     that reacts was pulled, without an answer so far.
     """
+    if isinstance(record, ObservedRecord):
+        return _missing_of(record, names, ranges)
     found = estimate(record, names=names, strict=False, reward_ranges=ranges)
     arms = []
     for number, arm in enumerate(found.arms):
@@ -71,6 +78,36 @@ def belief_of(record: Record, names: Sequence[str], ranges: Sequence[Range], ser
             }
         )
     return {"slots": record.slots, "arms": arms}
+
+
+def _kinds_of(record: ObservedRecord, task: ObservedTask) -> dict[str, Any]:
+    """The rows of the kinds of observed arms."""
+    kinds, counts = estimate_kinds(record, task).arms, task.layout.counts.tolist()
+    names = task.kind_names or task.names
+    return {
+        "slots": record.slots,
+        "kinds": [
+            {
+                "name": names[kind],
+                "arms": counts[kind],
+                "observations": one.observations,
+                "identified": one.identified,
+                "transitions": to_jsonable(one.transitions),
+                "standard_errors": to_jsonable(one.standard_errors),
+                **_active(one),
+                "rewards": to_jsonable(one.rewards),
+                "reward_errors": to_jsonable(one.reward_errors),
+            }
+            for kind, one in enumerate(kinds)
+        ],
+    }
+
+
+def _missing_of(record: ObservedRecord, task: ObservedTask, missing: tuple[IntArray, Array]) -> dict[str, Any]:
+    """The beliefs about observed arms whose state was not seen in the present slot."""
+    arms, beliefs = missing
+    laws = zip(arms.tolist(), beliefs.tolist(), strict=True)
+    return {"slots": record.slots, "arms": [{"name": task.names[arm], "law": law} for arm, law in laws]}
 
 
 def _active(arm: ArmEstimate) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from restless_bandits.service import clock, failpoints
 from restless_bandits.service.agent import EventLookup, ServiceAgent, error_field, event_row
 from restless_bandits.service.agent_cache import CACHE, AgentCache, Group, snapshot_of
 from restless_bandits.service.agent_core import is_word
+from restless_bandits.service.agent_kinds import create_agent
 from restless_bandits.service.api.loop_bridge import stopping
 from restless_bandits.service.jobs import NextGroupError, Request, Wakeup, as_refusal, busy, refuse, unknown
 from restless_bandits.service.listeners import Listeners
@@ -164,7 +165,7 @@ class CommandProcessor:
 
     def agent(self, name: str) -> Answer:
         """Return the public state of an agent."""
-        shown: Answer = self.read(name, ServiceAgent.view)
+        shown: Answer = self.read(name, lambda agent_state: agent_state.view())
         return shown
 
     def events(self, name: str, after: int = 0, limit: int = 1000) -> Answer:
@@ -338,7 +339,7 @@ class CommandProcessor:
             self._listeners.tell(agent_state.name, agent_state.seq)
             if agent_state.ended:
                 self._cache.drop([agent_state.name])
-            elif agent_state.seq - agent_state.snapshot_seq >= self._snapshot_every:
+            elif agent_state.seq - agent_state.snapshot_seq >= min(self._snapshot_every, agent_state.most_events):
                 self._take_snapshot(agent_state)
         if wrote and self._counts["commits"] % TIDY_EVERY == 0:
             self._snapshots.put("tidy")
@@ -460,9 +461,9 @@ class CommandProcessor:
         now, seed = job.now, job.seed if given.seed is None else given.seed
         with error_field():
             # The first construction has no number, so that a refusal leaves no row.
-            made = ServiceAgent.create(0, given, seed, now, self.planner, self.quotas)
-        row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock, "learner": given.learner}
-        number = session.add_agent(row | {"arms": len(given.arms)})
+            made = create_agent(0, given, seed, now, self.planner, self.quotas)
+        row = {"name": given.name, "made": now, "seq": 0, "slots": 0, "clock": given.clock}
+        number = session.add_agent(row | {"learner": made.core.learner.spec, "arms": made.core.task.n_arms})
         if number is None:
             # Another process created the agent first; the next group reads its row.
             raise NextGroupError

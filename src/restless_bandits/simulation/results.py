@@ -34,6 +34,8 @@ FORMAT = "restless-bandits simulation result, format 1"
 LABELS = ("problem", "content", "arms", "learners", "horizon", "seed", "ratio", "priced")
 """The fields of a result stored under their own names, besides its arrays and its comparator."""
 LARGEST_RATIO = 1e9
+REFERENCE, BASELINE = "whittle", "random"
+"""The players whose rewards give shares and lifts, where both are among the learners of a result."""
 OUTCOME_FIELDS = ("at", "pulls", "seconds")
 TRACED = ("arms", "states", "rewards")
 
@@ -226,6 +228,27 @@ class SimulationResult:
             found = self.ratio * gain * self.checkpoints - self._account(REGRET_KINDS.index(kind))
         return found if learner is None else found[self.number(learner)]
 
+    def share(self, reference: str = REFERENCE) -> Array:
+        """Return the mean reward as a share of that of a reference among the learners: (learner, checkpoint).
+
+        All learners of a run meet the same draws of arms, so much of the randomness cancels.
+        """
+        means = self._mean_rewards()
+        return np.asarray(means / means[self.number(reference)])
+
+    def lift(self, reference: str = REFERENCE, baseline: str = BASELINE) -> Array:
+        """Return the mean reward above a baseline as a share of what the reference earns above the baseline.
+
+        Where resting pays too, a baseline of random pulls earns most of the reward, and shares hide differences.
+        """
+        means = self._mean_rewards()
+        least, best = means[self.number(baseline)], means[self.number(reference)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray((means - least) / (best - least))
+
+    def _mean_rewards(self) -> Array:
+        return np.asarray(self.realised_reward.mean(axis=1))
+
     def _why_no_gap(self) -> str:
         if self.comparator.pieces:
             return "the problem changes, and beliefs of arms not observed since have no gap"
@@ -263,6 +286,10 @@ class SimulationResult:
             "pulls_share": one.pulls.mean(axis=0) / self.horizon,
             "plans_mean": float(np.mean([len(lengths) for lengths in one.plan_lengths])),
         }
+        if REFERENCE in self.learners:
+            found["share"] = self.share()[self.number(learner)]
+            if BASELINE in self.learners:
+                found["lift"] = self.lift()[self.number(learner)]
         for end in self.comparator.ends:
             against = self.regret(kind, learner=learner, against=end)
             found |= {

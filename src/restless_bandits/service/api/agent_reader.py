@@ -64,7 +64,7 @@ class AgentReader:
     async def _run(self, view: Callable[..., Answer], name: str) -> bytes:
         loop = asyncio.get_running_loop()
         try:
-            packed = await self.look(name, ServiceAgent.packed_known)
+            packed = await self.look(name, lambda agent_state: agent_state.packed_known())
             computed: Future[bytes] = await self._starts(self._pool.submit, encoded, view, packed)
         except BaseException:
             self._running -= 1

@@ -20,7 +20,6 @@ from starlette.routing import Route
 from restless_bandits import __version__
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.validation import to_jsonable
-from restless_bandits.service.agent import ServiceAgent
 from restless_bandits.service.api import messages
 from restless_bandits.service.api.agent_reader import AgentReader
 from restless_bandits.service.api.auth import AllowedHosts, Sessions, TokenAuthenticator, TokenRoles
@@ -90,7 +89,7 @@ def build(
         redirect_slashes=False,
     )
     _handle_errors(app)
-    _play_routes(app, writer, bridge)
+    _play_routes(app, writer, bridge, reader)
     _read_routes(app, writer, reader, streams, meter, access)
     if page:
         app.router.routes.extend(page_routes(writer, authenticator, sessions, streams, codes or Codes()))
@@ -150,7 +149,7 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def _play_routes(app: FastAPI, writer: Any, bridge: LoopBridge) -> None:
+def _play_routes(app: FastAPI, writer: Any, bridge: LoopBridge, reader: AgentReader) -> None:
     """Add the routes that change an agent."""
 
     async def done(name: str, operations: Sequence[Operation]) -> list[Answer]:
@@ -194,6 +193,13 @@ def _play_routes(app: FastAPI, writer: Any, bridge: LoopBridge) -> None:
     changes("POST", "/tell", messages.TellMessage, messages.Reply, "What was seen.")
     changes("POST", "/skip", messages.SkipMessage, messages.Reply, "Let slots pass.")
 
+    @takes("POST", "/agents/{name}/rank", messages.RankMessage, messages.RankReply, summary="Observed arms by index.")
+    async def rank(request: Request, name: Name) -> Response:
+        # A long body would keep other requests waiting.
+        message = await asyncio.to_thread(messages.read, messages.RankMessage, await request.body())
+        asked = (message.states, message.top, message.exclude)
+        return _json(await reader.look(name, lambda agent_state: agent_state.rank(*asked)))
+
     together = "Operations, all or nothing."
 
     @takes("POST", "/agents/{name}/batch", messages.BatchMessage, messages.BatchReply, summary=together)
@@ -217,7 +223,7 @@ def _read_routes(
 
     @get("/agents/{name}", messages.Reply, summary="An agent: its task, learner, clock, slots, rewards.")
     async def agent(name: Name) -> Response:
-        return _json(await reader.look(name, ServiceAgent.view))
+        return _json(await reader.look(name, lambda agent_state: agent_state.view()))
 
     @get("/agents/{name}/events", messages.EventsReply, summary="The log, a page at a time.")
     async def events(name: Name, after: After = 0, limit: PageLength = QUOTAS.page) -> Response:
@@ -287,6 +293,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             messages.SkipMessage,
             messages.BatchMessage,
             messages.PatchMessage,
+            messages.RankMessage,
         ]
         _, definitions = models_json_schema(
             [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"

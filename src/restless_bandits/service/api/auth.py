@@ -139,8 +139,9 @@ def needed_role(method: str, path: str) -> str | None:
     if method in ("GET", "HEAD"):
         return "read"
     parts = path.split("/")
-    if method == "POST" and len(parts) == 4 and parts[1] == "agents" and parts[3] in PLAYS:
-        return "play"
+    if method == "POST" and len(parts) == 4 and parts[1] == "agents":
+        # A ranking changes nothing, and is no GET because its states may be long.
+        return "read" if parts[3] == "rank" else "play" if parts[3] in PLAYS else "admin"
     return "admin"
 
 

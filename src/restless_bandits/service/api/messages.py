@@ -41,6 +41,19 @@ OnChange = Literal["warn", "forget", "forget-all", "ignore"]
 Range = tuple[float, float]
 
 
+ObservedStates = (
+    Annotated[list[Whole | Text | None], Field(max_length=QUOTAS.observed_arms)]
+    | Annotated[dict[Text, Whole | Text | None], Field(max_length=QUOTAS.observed_arms)]
+    | None
+)
+ObservedRewards = (
+    Annotated[list[float | None], Field(max_length=QUOTAS.observed_arms)]
+    | Annotated[dict[Text, float], Field(max_length=QUOTAS.observed_arms)]
+    | None
+)
+NamedArms = Annotated[Sequence[Text | Whole], Field(max_length=QUOTAS.observed_arms)]
+
+
 def digits_of(value: object) -> object:
     """Return a parameter of a path or query, if it is written as a whole number in plain digits."""
     if isinstance(value, str) and not _DIGITS.fullmatch(value):
@@ -85,6 +98,7 @@ class ArmMessage(Message):
     passive_rewards: Annotated[list[float], Field(max_length=QUOTAS.states)] | None = None
     setup_cost: Annotated[float, Field(ge=0)] | None = None
     state_names: Annotated[list[Text], Field(max_length=QUOTAS.states)] | None = None
+    kind: Text | Whole | None = Field(None, description="Of an observed arm: its kind, by name or number.")
 
     def fields(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
@@ -94,14 +108,17 @@ class CreateMessage(Message):
     """A request for a new agent."""
 
     name: AgentName
-    arms: Annotated[list[Text | ArmMessage], Field(min_length=1, max_length=QUOTAS.arms)]
+    arms: (
+        Annotated[list[Text | ArmMessage], Field(min_length=1, max_length=QUOTAS.observed_arms)]
+        | Annotated[int, Field(ge=1, le=QUOTAS.observed_arms, description="The number of observed arms.")]
+    )
     n_states: States = 2
     reward_law: Law | None = Field(None, description="By default bernoulli for the range (0, 1), else bounded.")
     reward_range: Range = (0.0, 1.0)
     cost_range: Range | None = Field(None, description="Lowest and highest cost, in place of reward_range: minimized.")
     state_names: Annotated[list[Text], Field(max_length=QUOTAS.states)] | None = None
-    plays: Annotated[int, Field(ge=1, le=QUOTAS.plays)] = 1
-    learner: Text = "likelihood-ucb"
+    plays: Annotated[int, Field(ge=1, le=QUOTAS.observed_arms)] = 1
+    learner: Text | None = Field(None, description="By default likelihood-ucb, of observed arms bonus-posterior.")
     seed: Whole | None = None
     clock: Text = Field("ask", description="`ask`, or the length of a slot: 100ms, 1s, 5m, 1h.")
     late: Whole = 1024
@@ -109,12 +126,33 @@ class CreateMessage(Message):
     memory: Count | None = None
     horizon: Count | None = None
     reacts: bool = Field(False, description="Whether pulls change the steps of the arms.")
+    observed: Literal["pulled", "all"] = Field("pulled", description="`all`: all states are seen before the choice.")
+    kinds: Annotated[list[Text | Whole], Field(max_length=QUOTAS.observed_arms)] | None = Field(
+        None, description="The kind of each observed arm: arms of a kind share their chains."
+    )
+    rewards: list[float] | list[list[float]] | None = Field(
+        None, description="Known mean rewards of observed arms, by state, or by state and action (rest, pull)."
+    )
+    at_most: bool = Field(False, description="Of observed arms: whether fewer than `plays` may be pulled.")
 
-    _learner = field_validator("learner")(checked_learner)
+    @field_validator("learner")
+    @classmethod
+    def _known(cls, spec: str | None) -> str | None:
+        return None if spec is None else checked_learner(spec)
+
+    @model_validator(mode="after")
+    def _plays(self) -> CreateMessage:
+        most = QUOTAS.plays if self.observed == "pulled" else QUOTAS.observed_arms
+        if self.plays > most:
+            raise PydanticCustomError("sentence", "{s}", {"s": f"plays is {self.plays}; it must be at most {most}"})
+        return self
 
     def to_operations(self) -> Sequence[Operation]:
-        arms = [arm if isinstance(arm, str) else arm.fields() for arm in self.arms]
-        return [Create(**self.__dict__ | {"arms": arms})]
+        arms = self.arms
+        if not isinstance(arms, int):
+            arms = [arm if isinstance(arm, str) else arm.fields() for arm in arms]  # type: ignore[misc]
+        learner = self.learner or ("" if self.observed == "all" else "likelihood-ucb")
+        return [Create(**self.__dict__ | {"arms": arms, "learner": learner})]
 
 
 class AskMessage(Message):
@@ -122,6 +160,18 @@ class AskMessage(Message):
 
     makes = Ask
     request: Text
+    states: ObservedStates = Field(
+        None, description="Of observed arms: the state of each, or a mapping by name; null or left out if not seen."
+    )
+    exclude: NamedArms = Field((), description="Observed arms that cannot be pulled in this slot.")
+
+
+class RankMessage(Message):
+    """A request for the observed arms of the highest indices, by the plan in use; it changes nothing."""
+
+    states: ObservedStates = Field(None, description="By default those of the present slot.")
+    top: Annotated[int, Field(ge=1, le=QUOTAS.observed_arms)] = 100
+    exclude: NamedArms = ()
 
 
 class TellMessage(Message):
@@ -136,6 +186,11 @@ class TellMessage(Message):
     arm: Text | Whole | Annotated[list[Text | Whole], Field(max_length=QUOTAS.plays)] | None = None
     lost: bool = False
     pulled: bool = Field(True, description="False: the arms were not pulled. Lost feedback is that of a pull.")
+    rewards: ObservedRewards = Field(None, description="Of observed arms: the reward of each, or a mapping by name.")
+    costs: ObservedRewards = Field(None, description="Of observed arms: costs in place of rewards.")
+    pulled_arms: Annotated[list[Text | Whole], Field(max_length=QUOTAS.observed_arms)] | None = Field(
+        None, description="Of observed arms: the arms that were pulled in fact."
+    )
 
 
 class SkipMessage(Message):
@@ -222,6 +277,16 @@ class DecisionReply(Reply):
     arms: list[str]
     numbers: list[int]
     plan: int | None = None
+
+
+class RankReply(Reply):
+    """Observed arms by their indices, the highest first."""
+
+    slot: int
+    arms: list[str]
+    numbers: list[int]
+    states: list[int | None]
+    indices: list[float]
 
 
 class BatchReply(Reply):

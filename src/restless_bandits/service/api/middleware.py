@@ -45,6 +45,8 @@ HOT: dict[str, type[messages.Message]] = {
     "tell": messages.TellMessage,
     "batch": messages.BatchMessage,
 }
+LONG = frozenset({"ask", "tell", "rank"})
+"""Actions whose bodies may hold a number for each of very many observed arms."""
 SAFE: list[Header] = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -98,17 +100,25 @@ class ServiceMiddleware:
             if self._busy > self._quotas.clients:
                 raise ServiceError(503, "too many requests are in progress; try again", retry_after=1.0)
             size = await self._admit(scope, path)
-            if size > self._quotas.body:
-                raise too_large(self._quotas.body)
             head, _, action = path.rpartition("/")
-            if action in HOT and scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]:
-                message = messages.read(HOT[action], await self._body(receive))
+            of_agent = scope["method"] == "POST" and head.startswith("/agents/") and "/" not in head[8:]
+            most = self._quotas.body
+            if size > most and of_agent and action in LONG:
+                most = await self._most_bytes(head[8:])
+            if size > most:
+                raise too_large(most)
+            if action in HOT and of_agent:
+                body = await self._body(receive, most)
+                # A long body would keep other requests waiting.
+                is_long = len(body) > self._quotas.body
+                read = functools.partial(messages.read, HOT[action], body)
+                message = await asyncio.to_thread(read) if is_long else read()
                 results = await self._bridge.awaited(self._writer.submit(head[8:], message.to_operations()))
                 await reply(send, 200, {"answers": results} if action == "batch" else results[0])
                 answer.status = 200
             else:
                 with self.streams.place() if route in STREAM_ROUTES else contextlib.nullcontext():
-                    await self.app(scope, self._measured(receive), answer)
+                    await self.app(scope, self._measured(receive, most), answer)
         except ProblemError as error:
             if not answer.status:
                 await refuse(answer, error if isinstance(error, ServiceError) else ServiceError(422, str(error)))
@@ -181,9 +191,16 @@ class ServiceMiddleware:
         finally:
             self._reading.discard(limit)
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _most_bytes(self, name: str) -> int:
+        """Return the largest body of ask, tell and rank: longer for agents that observe all arms."""
+        is_observed = await self._bridge.awaited(
+            self._writer.look_later(name, lambda agent_state: agent_state.is_observed)
+        )
+        return self._quotas.observed_body if is_observed else self._quotas.body
+
+    async def _body(self, receive: Receive, most: int) -> bytes:
         """Return the whole body of a request."""
-        chunks, more, measured = [], True, self._measured(receive)
+        chunks, more, measured = [], True, self._measured(receive, most)
         while more:
             message = await measured()
             if message["type"] == "http.disconnect":
@@ -192,7 +209,7 @@ class ServiceMiddleware:
             more = message.get("more_body", False)
         return b"".join(chunks)
 
-    def _measured(self, receive: Receive) -> Receive:
+    def _measured(self, receive: Receive, most: int) -> Receive:
         """Return a receiver for the parts of a body, which refuses a body that is too long or too slow."""
         size, more = 0, True
 
@@ -202,8 +219,8 @@ class ServiceMiddleware:
             message = await (self._part(receive) if more else receive())
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
-            if size > self._quotas.body:
-                raise too_large(self._quotas.body)
+            if size > most:
+                raise too_large(most)
             return message
 
         return measured

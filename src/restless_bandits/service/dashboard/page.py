@@ -33,6 +33,7 @@ from restless_bandits.service.api.loop_bridge import BridgeThreads
 from restless_bandits.service.api.messages import check_keys
 from restless_bandits.service.dashboard import analysis
 from restless_bandits.service.dashboard.executor import DashboardExecutor
+from restless_bandits.service.dashboard.observed import copied, observed_view
 from restless_bandits.service.operations import ServiceError
 from restless_bandits.service.writer import CommandProcessor
 
@@ -76,6 +77,16 @@ def present_of(agent_state: ServiceAgent) -> dict[str, Any]:
     """Return the values that change with every slot."""
     core, totals = agent_state.core, agent_state.totals
     record = core.record
+    if agent_state.is_observed:
+        return {
+            **{word: getattr(totals, word) for word in ("asked", "told", "lost", "unused", "skipped", "reward")},
+            "seq": agent_state.seq,
+            "slots": core.slots,
+            "open": agent_state.open_decisions,
+            "plan": core.plans,
+            "planning": False,
+            "alarms": 0,
+        }
     shown = min(record.n_arms, 4 * analysis.SHOWN_ARMS)
     return {
         "seq": agent_state.seq,
@@ -115,7 +126,8 @@ def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for event in events:
         kind = event["kind"]
-        if kind not in ("ask", "tell", "lost") or event.get("again"):
+        # Events of observed arms hold their arms in packed columns.
+        if kind not in ("ask", "tell", "lost") or event.get("again") or not isinstance(event.get("arms"), list):
             continue
         slot = found.setdefault(event["slot"], {"slot": event["slot"], "arms": {}})
         for n, arm in enumerate(event["arms"]):
@@ -131,7 +143,10 @@ def recent(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def glance(row: Mapping[str, Any], present: Mapping[str, Any], events: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the line of an agent in the overview."""
     asked = [event["at"] for event in events if event["kind"] == "ask" and not event.get("again")]
-    rewards = [reward for event in events if event["kind"] == "tell" for reward in event["rewards"]]
+    told = [event for event in events if event["kind"] == "tell" and isinstance(event.get("rewards"), list)]
+    rewards = [reward for event in told for reward in event["rewards"]]
+    paid = [event["earned"] / event["told"] for event in events if event.get("told")]
+    rewards = rewards or paid
     quiet = time.time() - asked[-1] if asked else 0.0
     # A pause counts: an agent without decisions for a minute does not keep the rate of a minute ago.
     span = (asked[-1] - asked[0] if len(asked) > 1 else 0.0) + (quiet if quiet > 2.0 else 0.0)
@@ -161,6 +176,7 @@ class Page:
         self._analysis = DashboardExecutor(writer, self._aside)
         streams.at_stop += [self._analysis.close, self._aside.close]
         self._glance: tuple[float, dict[str, Any]] = (0.0, {})
+        self._views: dict[int, dict[str, Any]] = {}
         self.files = {
             path.name: path.read_bytes()
             for path in (resources.files(__package__) / "assets").iterdir()
@@ -177,6 +193,7 @@ class Page:
             Route("/favicon.ico", self.icon),
             Route("/page/overview", self.overview),
             Route("/page/agent", self.agent),
+            Route("/page/observed", self.observed),
             Route("/page/thoughts", self.thoughts),
             Route("/page/what-if", self.what_if),
             Route("/page/live", self.live),
@@ -286,8 +303,27 @@ class Page:
 
         return _json(await self._aside(read))
 
+    async def observed(self, request: Request) -> Response:
+        return _json(await self._aside(self._observed, _name(request)))
+
+    def _observed(self, name: str) -> dict[str, Any]:
+        """Return the view of an agent of observed arms; cached by event for several viewers."""
+        number, seq, is_observed = self._writer.read(name, lambda one: (one.number, one.seq, one.is_observed))
+        if not is_observed:
+            raise ServiceError(409, f"agent {name!r} sees the arms that are pulled; its view is /page/agent", "name")
+        known = self._views.get(number)
+        if known is not None and known["seq"] == seq:
+            return known
+        if len(self._views) >= SHOWN_AGENTS:
+            self._views.clear()
+        self._views[number] = found = observed_view(self._writer.read(name, copied))
+        return found
+
     async def thoughts(self, request: Request) -> Response:
-        return _json(await self._analysis.think(_name(request)))
+        name = _name(request)
+        if await self._aside(self._writer.read, name, lambda one: one.is_observed):
+            raise ServiceError(409, f"agent {name!r} observes all arms; its view is /page/observed", "name")
+        return _json(await self._analysis.think(name))
 
     async def what_if(self, request: Request) -> Response:
         given = request.query_params.get("arms", "")

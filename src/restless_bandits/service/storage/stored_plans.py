@@ -16,15 +16,25 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits.agent.core import make_plan
+from restless_bandits.agent.observed import make_observed_plan
+from restless_bandits.model.observed_task import ObservedTask
 from restless_bandits.model.record import plain_notes
-from restless_bandits.policies import plans, policies
+from restless_bandits.policies import observed, plans, policies
 from restless_bandits.policies.plans import AnyOf, Plan, Rule
 from restless_bandits.policies.policies import IndexPolicy, JointPolicy, Policy
 
 FORMAT = 1
-_OF_ARRAYS: tuple[type[IndexPolicy | JointPolicy], ...] = (IndexPolicy, JointPolicy)
+_OF_ARRAYS: tuple[type[Policy], ...] = (
+    IndexPolicy,
+    JointPolicy,
+    observed.PriorityPolicy,
+    observed.UniformPolicy,
+    observed.RandomizedPolicy,
+    observed.JointStatePolicy,
+    observed.CountTablePolicy,
+)
 _OF_NUMBERS = (policies.SingleArm, policies.Cycle, policies.EmpiricalUCB)
-_RULES = (plans.Forever, plans.Slots, plans.EveryStateSeen, plans.CountDoubled, plans.SeenIn)
+_RULES = (plans.Forever, plans.Slots, plans.EveryStateSeen, plans.CountDoubled, plans.SeenIn, plans.VisitsDoubled)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_OF_ARRAYS, *_OF_NUMBERS, *_RULES)}
 
 
@@ -81,7 +91,8 @@ def unpacked(digest: str, content: bytes) -> StoredPlan:
 
 def make_packed_plan(*ingredients: Any) -> tuple[str, bytes]:
     """Return the digest and bytes of a new plan; worker processes execute this function."""
-    return packed(make_plan(*ingredients))
+    make = make_observed_plan if isinstance(ingredients[2], ObservedTask) else make_plan
+    return packed(make(*ingredients))
 
 
 def _arrays_of(policy: Policy) -> dict[str, Any]:

@@ -3,6 +3,7 @@ import { amount, html, seconds, short } from "./element.js";
 import { Figure } from "./figure.js";
 import { drawChains, drawRewards, drawTightening } from "./learned.js";
 import { drawBelief, drawDrift, drawIndex, drawRaster, MOST_SLOTS } from "./now.js";
+import { showObserved } from "./observed.js";
 import { follow, read } from "./service.js";
 import { WhatIf } from "./what-if.js";
 
@@ -11,6 +12,7 @@ const THINK_EVERY = 2000;
 export async function showAgent(content, name) {
   document.title = `${name} · restless-bandits`;
   const found = await read("/page/agent", { name });
+  if (found.agent.observed === "all") return showObserved(content, name);
   const view = new AgentView(name, found);
   content.replaceChildren(...view.elements);
   const stop = follow(
