@@ -252,13 +252,13 @@ def test_long_bodies_are_for_observed_arms(inside):
 
 @pytest.mark.slow
 def test_two_hundred_thousand_arms_in_one_request(tmp_path):
+    # Before the threads of the service: two threads that load numpy.random at once block each other.
+    many, rng = 200_000, np.random.default_rng(1)
     service = Inside(tmp_path)
     try:
-        many, rng = 200_000, np.random.default_rng(1)
         made = {"name": "a", "arms": many, "observed": "all", "plays": 2000, "rewards": [1, 0]}
         kinds = rng.integers(0, 50, many).tolist()
-        assert service("POST", "/agents", made | {"kinds": kinds}).status in (201, 413)
-        assert service("POST", "/agents", made | {"kinds": None}).status in (201, 409)
+        assert service("POST", "/agents", made | {"kinds": kinds}).status == 201
         states = rng.integers(0, 2, many)
         for slot in range(3):
             decision = ask(service, slot, states.tolist())
