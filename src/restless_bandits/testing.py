@@ -21,6 +21,7 @@ import numpy as np
 
 from restless_bandits._internal.errors import ProblemError
 from restless_bandits._internal.random_streams import plan_generator, world_generator, world_words
+from restless_bandits._internal.validation import Array
 from restless_bandits.agent.agent import Agent
 from restless_bandits.learning.learners import Learner, same_learner
 from restless_bandits.learning.learners import learner as learner_of
@@ -96,8 +97,7 @@ def check_learner(
       is in the notes of the last plan, as JSON values that no later plan drops;
     - pulls exactly ``plays`` existing arms;
     - continues identically after its agent is saved and loaded, at any slot;
-    - takes the same path in the simulator and in ``Agent``, whatever the horizon; of observed arms in the simulator
-      and by a record and plans alone, a slot at a time.
+    - takes the same path in the simulator and in ``Agent``, whatever the horizon.
     """
     if isinstance(learner, type) and issubclass(learner, Learner):
         learner = learner()
@@ -199,7 +199,10 @@ def _check_observed_path(player: Learner, problem: Problem, horizon: int) -> Non
     for arms in path:
         _check_arms(player, problem, arms)
     stops = {1, max(1, horizon // 5), max(1, 3 * horizon // 4)}
-    if played_on_observed(player, problem, horizon, stops)[0] != path:
+    agent_path = _observed_agent_path(player, problem, horizon)
+    if agent_path != path:
+        _broken(player, f"takes another path in Agent than by its plans alone, on {problem}")
+    if _observed_agent_path(player, problem, horizon, stops) != agent_path:
         _broken(player, f"does not survive save and load: on {problem} it goes on with other decisions")
     if isinstance(player, Informed):
         return
@@ -213,21 +216,47 @@ def _check_observed_path(player: Learner, problem: Problem, horizon: int) -> Non
         played_on_observed(player, problem, short)
 
 
-def played_on_observed(
-    learner: Learner, problem: Problem, horizon: int, stops: Iterable[int] = ()
-) -> tuple[list[list[int]], ObservedRecord]:
-    """Play a learner on observed arms a slot at a time, on the draws of the simulator's run 0 of seed ``SEED``.
+class _ObservedArms:
+    """Observed arms on the draws of the simulator's run 0 of seed ``SEED``, a slot at a time."""
 
-    Returns the arms pulled in each slot, and the record. After ``stops`` the record is stored and read again.
+    def __init__(self, problem: Problem) -> None:
+        self._world = ObservedWorld(problem)
+        if len(self._world.draws.pays):
+            raise ProblemError("the rewards of this problem are drawn; give a problem with reward_law = 'fixed'")
+        self._words = world_words(SEED, problem.content, 0)
+        self.states = self._world.first_states(world_generator(SEED, problem.content, 0)).astype(np.uint16)
+
+    def pull(self, arms: Sequence[int]) -> Array:
+        """Return the rewards of all arms in the slot, and let all arms step."""
+        pulled = np.isin(np.arange(len(self.states)), arms)
+        paid = self._world.reward[2 * (self._world.layout.first + self.states) + pulled]
+        step_pulled(self._words, self._world.arms, self._world.draws, self.states, pulled, np.zeros(2))
+        return np.asarray(paid)
+
+
+def _observed_agent_path(player: Learner, problem: Problem, horizon: int, stops: Iterable[int] = ()) -> list[list[int]]:
+    """Return the arms that an agent pulls in each slot; after ``stops`` the agent is saved and loaded."""
+    agent: Any = Agent(player, player.task(problem, horizon), seed=SEED, content=problem.content)
+    world, path = _ObservedArms(problem), []
+    for slot in range(1, horizon + 1):
+        path.append(np.atleast_1d(agent.ask(world.states.tolist())).tolist())
+        agent.tell(world.pull(path[-1]))
+        if slot in stops:
+            agent = _saved_and_loaded(agent)
+    return path
+
+
+def played_on_observed(learner: Learner, problem: Problem, horizon: int) -> tuple[list[list[int]], ObservedRecord]:
+    """Play a learner on observed arms a slot at a time, by its plans and a record alone.
+
+    Returns the arms pulled in each slot, and the record. The draws are those of the simulator's run 0 of seed ``SEED``.
     """
     task: Any = learner.task(problem, horizon)
-    world, record = ObservedWorld(problem), ObservedRecord.of(task)
-    words = world_words(SEED, problem.content, 0)
-    state = world.first_states(world_generator(SEED, problem.content, 0)).astype(np.uint16)
+    world, record = _ObservedArms(problem), ObservedRecord.of(task)
     plan, watch, begun = None, None, 0
-    path, sums = [], np.zeros((horizon, 2))
+    path = []
     for slot in range(1, horizon + 1):
-        record.observe(state)
+        record.observe(world.states)
         if plan is None or watch is None or watch.met(record):
             if plan is not None:
                 record.plan_lengths.append(record.slots - begun)
@@ -236,17 +265,10 @@ def played_on_observed(
         policy = plan.policy
         assert isinstance(policy, ObservedPolicy)
         arms = policy.arms_in(slot, record.last_states)
-        pulled = np.isin(np.arange(problem.n_arms), arms)
-        at = 2 * (world.layout.first + record.last_states) + pulled
-        if len(world.draws.pays):
-            raise ProblemError("the rewards of this problem are drawn; give a problem with reward_law = 'fixed'")
         record.act(arms)
-        record.pay(world.reward[at])
-        step_pulled(words, world.arms, world.draws, state, pulled, sums[slot - 1])
+        record.pay(world.pull(arms.tolist()))
         path.append(arms.tolist())
-        if slot in stops:
-            record = ObservedRecord.from_arrays(task, record.to_arrays(), plain_notes(record.notes))
-    record.observe(state)
+    record.observe(world.states)
     record.plan_lengths.append(record.slots - begun)
     return path, record
 

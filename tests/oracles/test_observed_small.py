@@ -156,6 +156,17 @@ class TestExact:
             problem = Problem.from_arrays(chains, rng.random((6, 2, 2)), plays=3, observed="all", at_most=True)
             assert solve_observed(problem, "exact").certified
 
+    def test_policies_are_improved_where_sweeps_are_slow(self):
+        """Arms that leave their cycles once in ten thousand slots."""
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            cycles = np.eye(2)[rng.integers(0, 2, (9, 2, 2))]
+            chains = (1 - 1e-4) * cycles + 1e-4 * rng.dirichlet([1, 1], (9, 2, 2))
+            problem = Problem.from_arrays(chains, rng.random((9, 2, 2)), plays=1 + seed, observed="all")
+            found = solve_observed(problem, "exact")
+            assert found.certified
+            assert gain_of(problem, found.policy) == pytest.approx(found.gain, abs=1e-8)
+
     def test_sweeps_of_auto_do_not_depend_on_the_clock(self):
         problem = drawn(6, 4, 2, 2)
         assert affordable_optimum(problem).details["sweeps"] == affordable_optimum(problem).details["sweeps"]

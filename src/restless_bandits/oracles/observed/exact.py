@@ -7,9 +7,9 @@ independently, and a sweep is two products of matrices for each number of pulls.
 
 For every function v, min (Tv − v) ≤ optimum ≤ max (Tv − v), widened by the rounding of one sweep. So v may come from
 anywhere: sweeps start from the relative values of the relaxation and are extrapolated from the last sweeps (Anderson
-acceleration). Where the bracket stops shrinking, further sweeps move half of the way; where it still does not shrink,
-plain sweeps go on from the values of the narrowest bracket. A problem whose optimum depends on the initial state leaves
-a bracket that does not close.
+acceleration). After many sweeps, policies are improved by Howard's steps, whose values GMRES finds. Where the bracket
+stops shrinking, further sweeps move half of the way; where it still does not shrink, plain sweeps go on from the values
+of the narrowest bracket. A problem whose optimum depends on the initial state leaves a bracket that does not close.
 With a discount β, the bracket is (1 − β) times the value from the start: v at the start plus the extremes of Tv − v.
 """
 
@@ -34,6 +34,9 @@ STALLED_SWEEPS, PLAIN_AFTER, PLAIN_SWEEPS = 12, 48, 3000
 """Sweeps without a narrower bracket after which sweeps are damped, after which they are no longer extrapolated until
 the bracket shrinks again, and after which they end. A choice may turn only after a thousand damped sweeps.
 """
+POLICY_AFTER, POLICY_STEPS = 60, 12
+"""Sweeps after which the policy is improved from its own values, once, and steps of this kind."""
+GMRES_VECTORS, GMRES_ROUNDS = 80, 3
 REMEMBERED_SWEEPS = 16
 """The sweeps from which the next values are extrapolated."""
 
@@ -95,8 +98,42 @@ class JointSweep:
 
         best, choice = np.empty(value.size), np.zeros(value.size, dtype=np.int64)
         flat = np.ascontiguousarray(value * self.discount).reshape(-1)
-        sweep_joint(self.actions, self.sizes, self.chains, self.rewards, flat, best, choice)
+        sweep_joint(self.actions, self.sizes, self.chains, self.rewards, flat, best, choice, False)
         return best.reshape(self.shape), choice.reshape(self.shape)
+
+    def policy_values(self, value: Array, choice: IntArray, gain: float, tolerance: float) -> tuple[Array, int]:
+        """Return the relative values of a policy by GMRES, and about as many sweeps as they took.
+
+        ``value`` and ``gain`` are the values and the gain to start from. Unconverged values are returned as they are.
+        """
+        from restless_bandits.oracles.observed.joint_sweep_kernels import sweep_joint
+
+        used, numbers = np.unique(choice, return_inverse=True)
+        actions, numbers = self.actions[used], numbers.reshape(-1)
+        calls = 0
+
+        def after(values: Array) -> Array:
+            nonlocal calls
+            calls += 1
+            best = np.empty(values.size)
+            sweep_joint(actions, self.sizes, self.chains, self.rewards, values, best, numbers, True)
+            return best
+
+        def equations(given: Array) -> Array:
+            # Place 0 holds the gain; the relative value of this state is zero.
+            relative = given.reshape(-1).copy()
+            relative[0] = 0.0
+            return relative - (after(relative) - paid) + given.flat[0]
+
+        paid = after(np.zeros(value.size))
+        start = value.reshape(-1) - value.flat[0]
+        start[0] = gain
+        system = scipy.sparse.linalg.LinearOperator((value.size, value.size), matvec=equations, dtype=np.float64)
+        found, _ = scipy.sparse.linalg.gmres(
+            system, paid, x0=start, rtol=0.0, atol=tolerance, restart=GMRES_VECTORS, maxiter=GMRES_ROUNDS
+        )
+        found[0] = 0.0
+        return found.reshape(self.shape), math.ceil(calls * len(used) / len(self.choices))
 
     def rounding(self, value: Array) -> float:
         """Return a bound of the rounding of one sweep at some values."""
@@ -310,7 +347,8 @@ def _iterated(
     narrowest, stalled, damping = np.inf, 0, 0.0
     best_after = value
     past: list[tuple[Array, Array]] = []
-    count = 0
+    count, steps_left, improved = 0, 0, False
+    lowest, highest, best_choice = -np.inf, np.inf, None
     while True:
         count += 1
         after, choice = sweep(value)
@@ -319,14 +357,26 @@ def _iterated(
         base = (1 - discount) * float((start * value).sum()) if discount < 1.0 else 0.0
         widen = sweep.rounding(value)
         low, high = base + float(step.min()) - widen, base + float(step.max()) + widen
+        # A policy of the choices of a sweep earns its lower end.
+        if best_choice is None or low > lowest:
+            lowest, best_choice = low, choice
+        highest = min(highest, high)
         width = high - low
         stalled = 0 if width < 0.999 * narrowest else stalled + 1
         # A bracket that is made of rounding shrinks no further.
         longest = PLAIN_SWEEPS if width > 4 * widen else PLAIN_AFTER
-        ended = count == most or stalled >= longest or time.perf_counter() > deadline
-        if width <= tolerance or ended:
-            return value, choice, float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf)), count
-        if stalled == PLAIN_AFTER:
+        ended = count >= most or stalled >= longest or time.perf_counter() > deadline
+        if highest - lowest <= tolerance or ended:
+            return value, best_choice, float(np.nextafter(lowest, -np.inf)), float(np.nextafter(highest, np.inf)), count
+        if isinstance(sweep, JointSweep) and discount == 1.0 and not improved and count >= POLICY_AFTER:
+            steps_left, improved = POLICY_STEPS, True
+        if isinstance(sweep, JointSweep) and steps_left:
+            best_after = after if width <= narrowest else best_after
+            value, spent = sweep.policy_values(value, choice, float(step.mean()), 0.3 * tolerance)
+            count, steps_left, past = count + spent, steps_left - 1, []
+            if not steps_left or not np.isfinite(value).all():
+                value, steps_left = best_after, 0
+        elif stalled == PLAIN_AFTER:
             value, past = best_after, []
         else:
             damping = DAMPING if stalled >= STALLED_SWEEPS else damping

@@ -25,9 +25,20 @@ def _step_axis(chain: Array, value: Array, after: Array, left: int, n: int, righ
 
 @njit
 def _step_first(
-    chain: Array, reward: Array, value: Array, paid: Array, c: int, best: Array, choice: IntArray, total: Array
+    chain: Array,
+    reward: Array,
+    value: Array,
+    paid: Array,
+    c: int,
+    best: Array,
+    choice: IntArray,
+    total: Array,
+    held: bool,
 ) -> None:
-    """Average values over the next state of the first arm, and keep the best totals and the choice behind them."""
+    """Average values over the next state of the first arm, and keep the best totals and the choice behind them.
+
+    With ``held`` the totals of the given choices are kept.
+    """
     n, right = len(reward), len(total)
     for s in range(n):
         for k in range(right):
@@ -38,16 +49,25 @@ def _step_first(
                 for k in range(right):
                     total[k] += probability * value[z * right + k]
         for k in range(right):
-            better = total[k] > best[s * right + k]
+            better = choice[s * right + k] == c if held else total[k] > best[s * right + k]
             best[s * right + k] = total[k] if better else best[s * right + k]
             choice[s * right + k] = c if better else choice[s * right + k]
 
 
 @njit
 def sweep_joint(
-    actions: IntArray, sizes: IntArray, chains: Array, rewards: Array, value: Array, best: Array, choice: IntArray
+    actions: IntArray,
+    sizes: IntArray,
+    chains: Array,
+    rewards: Array,
+    value: Array,
+    best: Array,
+    choice: IntArray,
+    held: bool,
 ) -> None:
     """Write the best values after one slot and the choices that reach them, ties to the first choice.
+
+    With ``held`` the choices are given, and the values that they reach are written.
 
     ``actions[c, i]`` is the action of arm i in choice c; neighbours among the choices agree on the last arms and share
     the work for them. ``chains[i, a]`` and ``rewards[i, a]`` are those of arm i, padded with zeros. The first arm comes
@@ -77,4 +97,4 @@ def sweep_joint(
                         paid[i, s * right + k] = paid[i + 1, k] + rewards[i, a, s]
             right *= n
         a, n = actions[c, 0], sizes[0]
-        _step_first(chains[0, a], rewards[0, a, :n], partial[1], paid[1], c, best, choice, total)
+        _step_first(chains[0, a], rewards[0, a, :n], partial[1], paid[1], c, best, choice, total, held)
