@@ -44,8 +44,7 @@ from restless_bandits.oracles.solution import Oracle
 from restless_bandits.policies.plans import Forever, Plan
 from restless_bandits.policies.policies import Policy, SingleArm, load_policy
 from restless_bandits.registry import ORACLES
-from restless_bandits.simulation.engine import Run, World, play_run
-from restless_bandits.simulation.results import EXPECTED
+from restless_bandits.simulation.engine import EXPECTED, Run, World, play_run
 
 LEARNS = "a learner depends on more than weights can follow"
 SLOTS, LONGER, LONGEST = 20_000, 4, 16

@@ -73,7 +73,10 @@ def converged_powers(chain: Array, tv_error: float, longest: int) -> tuple[Array
     powers = np.empty((longest, n, n))
     for step in range(longest):
         if step == 0:
-            powers[0] = chain
+            # Numba compiles an assignment of whole arrays with the text of its error message: seconds.
+            for s in range(n):
+                for k in range(n):
+                    powers[0, s, k] = chain[s, k]
         else:
             multiply(powers[step - 1], chain, powers[step])
         worst = spread_of_rows(powers[step])

@@ -20,8 +20,6 @@ FLAT = 1e-12
 """An advantage that falls by less than this share of the subsidy is constant: pulls now or later are alike there."""
 DONE, MULTICHAIN, CYCLING = 0, 1, 2
 """Outcomes of a sweep."""
-TURNS_PER_STATE = 20
-"""A sweep with more turns than this number for each state goes round in a circle of ties."""
 
 
 @njit
