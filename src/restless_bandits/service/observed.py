@@ -301,7 +301,7 @@ class ServiceObserved(ServiceAgent):
             "arms": list(found.names),
             "numbers": found.arms.tolist(),
             "states": [None if state < 0 else state for state in found.states.tolist()],
-            "indices": found.scores.tolist(),
+            "indices": [None if score != score else score for score in found.scores.tolist()],
         }
 
     def view(self) -> Answer:
