@@ -228,6 +228,10 @@ def test_what_does_not_fit_is_refused_in_a_sentence(inside):
         ({"late": 5}, "late is for arms that are seen when pulled"),
         ({"learner": "restless-ucb"}, "restless-ucb cannot play arms that are all observed"),
         ({"kinds": ["x"]}, "kinds"),
+        (
+            {"arms": 10_000, "kinds": None, "n_states": 90, "rewards": None, "learner": "random"},
+            "give fewer kinds or states",
+        ),
     ):
         reply = service("POST", "/agents", {"name": "b", **GIVEN, **more})
         assert (reply.status, why in reply.json()["error"]) == (422, True), reply.json()
