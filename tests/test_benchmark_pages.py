@@ -9,6 +9,7 @@ import pytest
 from benchmarks import (
     certainty,
     changing,
+    controlled_learning,
     earnings,
     forgetting,
     head_to_head,
@@ -96,6 +97,21 @@ def test_intervals_of_today_hold_the_truth():
         logs, held, *_ = offpolicy.row(outcomes, which)
         assert logs == 8
         assert held > 2 / 8
+
+
+def test_learners_of_observed_arms():
+    kept = pages.load(controlled_learning.KEPT)
+    assert set(kept) == {*(setting.key for setting in controlled_learning.SETTINGS), controlled_learning.KINDS}
+    found, largest = controlled_learning.behind(kept)
+    assert found == []
+    # A default that loses a tenth on every problem of a setting is noticed.
+    key = controlled_learning.SETTINGS[0].key
+    row = kept[key][controlled_learning.DEFAULT]
+    worse = [[share - 0.1 for share in shares] for shares in row["shares"]]
+    changed = kept | {key: kept[key] | {controlled_learning.DEFAULT: row | {"shares": worse}}}
+    assert len(controlled_learning.behind(changed)[0]) > 10
+    assert controlled_learning.behind(changed)[1] != largest
+    assert "**missed**" in controlled_learning.demands(changed)
 
 
 def test_head_to_head():

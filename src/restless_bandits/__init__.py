@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from restless_bandits.service.client import Client as Client
     from restless_bandits.simulation import SimulationResult as SimulationResult
     from restless_bandits.simulation import simulate as simulate
-    from restless_bandits.simulation.solving import evaluate as evaluate
+    from restless_bandits.simulation.policy_values import evaluate as evaluate
     from restless_bandits.simulation.solving import solve as solve
     from restless_bandits.simulation.walks import Walk as Walk
     from restless_bandits.simulation.walks import walk as walk
@@ -90,7 +90,8 @@ _NAMES = {
     "policies": "IndexPolicy JointPolicy Policy load_policy",
     "service.client": "Client",
     "simulation": "SimulationResult simulate",
-    "simulation.solving": "evaluate solve",
+    "simulation.policy_values": "evaluate",
+    "simulation.solving": "solve",
     "simulation.walks": "Walk walk",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

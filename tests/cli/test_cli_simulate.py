@@ -104,16 +104,23 @@ def test_other_comparators_are_named(restless):
     assert "that was given" in restless("paper-2", *words, "--comparator", "0.3")[1]
 
 
-def test_a_bracket_shows_both_ends(restless, as_json):
+def test_a_bracket_shows_both_ends(restless, as_json, monkeypatch):
     words = ("queue-5", "--learner", "myopic", "--horizon", "500", "--runs", "3")
     (row,) = as_json(*words)["learners"]
     assert row["regret_mean"] == row["regret_against_upper_mean"]
     assert row["regret_max"] == row["regret_against_upper_max"]
+    found = as_json(*words)["comparator"]
+    monkeypatch.setenv("COLUMNS", "80")
     out = restless(*words)[1]
+    assert max(map(len, out.splitlines())) <= 80
     for what in ("mean", "max"):
         low, high = (row[f"regret_against_{end}_{what}"][-1] for end in ("lower", "upper"))
         assert low < high
-        assert f"{low:.5g} … {high:.5g}" in out
+        assert f"{high:.5g}" in out
+    for share in ("share_of_upper", "share_of_policy"):
+        assert f"{row[share][-1]:.1%}" in out
+    assert f"{found['lower']:.9g} ≤ μ* ≤ {found['upper']:.9g}" in out
+    assert f"simulated, {found['lower_confidence']:.1%} confidence; proved: {found['proved_lower']:.6g}" in out
 
 
 def test_a_problem_file_without_a_name(as_json, tmp_path):

@@ -167,6 +167,21 @@ def test_whole_logs_are_for_replay():
         rb.data.evaluate_policy(alone, "whittle")
 
 
+def test_several_arms_in_a_slot_are_told_or_refused():
+    def crowded(extra):
+        rng = np.random.default_rng(5)
+        times = np.arange(300)
+        first = rng.integers(0, 2, 300)
+        times, arms = np.append(times, times[:extra]), np.append(first, 1 - first[:extra])
+        return rb.data.trace(times, arms, state=rng.integers(0, 2, len(times)))
+
+    few = rb.data.evaluate_policy(crowded(6), "best-arm", draws=10)
+    assert any(note.startswith("2.0% of the slots have lines of several arms") for note in few.notes)
+    assert not rb.data.evaluate_policy(crowded(0), "best-arm", draws=10).notes
+    with pytest.raises(rb.ProblemError, match=r"33.3% of the slots have lines of several arms.*\(--slot\)"):
+        rb.data.evaluate_policy(crowded(100), "best-arm", draws=10)
+
+
 def test_bad_requests():
     trace = pulled(PAIR, 1000, 1)
     for wrong, message in (

@@ -366,3 +366,27 @@ class TestRandom:
     def test_faults(self, options):
         with pytest.raises(ProblemError):
             Problem.random(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda arm: rb.Problem([arm], P0=arm.transitions), "'P0'; an arm takes transitions, .*reacting-arms.md"),
+        (lambda arm: rb.Problem(P0=arm.transitions, R=3), "Problem has no argument 'P0'"),
+        (lambda arm: rb.Problem([arm], rewards=[1, 0]), "'rewards'; give it to each Arm .docs/how-to/own-problem.md"),
+        (lambda arm: rb.Problem([arm], play=1), "'play'; did you mean 'plays'"),
+        (lambda arm: rb.Arm(passive=arm.transitions), "Arm has no argument 'passive'; take transitions"),
+        (lambda arm: rb.Arm(arm.transitions, [1, 0], reward_rang=(0, 2)), "did you mean 'reward_range'"),
+        (lambda arm: rb.Arm.rested(P0=arm.transitions), "Arm.rested has no argument 'P0'; its state changes in slots"),
+        (lambda arm: rb.Arm.rested(arm.transitions, active_transitions=arm.transitions), "'active_transitions'; its"),
+        (lambda arm: rb.Arm.two_state(0.7, 0.8, P1=arm.transitions), "Arm.two_state has no argument 'P1'; Arm states"),
+    ],
+)
+def test_a_keyword_of_another_kind_is_answered_with_its_place(make, sentence):
+    with pytest.raises(rb.ProblemError, match=sentence):
+        make(rb.Arm([[0.7, 0.3], [0.2, 0.8]], [1, 0]))
+
+
+def test_signatures_show_the_keywords():
+    assert list(inspect.signature(rb.Problem).parameters)[:3] == ["arms", "plays", "observed"]
+    assert list(inspect.signature(rb.Arm).parameters)[:3] == ["transitions", "rewards", "costs"]

@@ -266,10 +266,50 @@ class TestComparator:
         summary = found.summary("myopic")
         assert summary["regret_against_lower_mean"][-1] == pytest.approx(low.mean())
         assert summary["regret_against_upper_mean"] == summary["regret_mean"]
-        assert f"{low.mean():.6g} … {high.mean():.6g} ±" in repr(found)
+        shown = f"{high.mean():.5g} ± {summary['regret_stderr'][-1]:.2g}"
+        for text in (shown, "of whittle", f"{summary['share_of_upper'][-1]:.1%}", "μ*", "simulated, 97.5% confidence"):
+            assert text in repr(found)
+            assert text in found._repr_html_()
         assert {"regret_against_lower", "regret_against_upper"} <= set(dict(found.columns()))
         with pytest.raises(rb.ProblemError, match="too large to price"):
             found.regret("gap")
+
+    def test_a_simulated_lower_end_is_named(self, queue, tmp_path):
+        found = simulate(queue, ["whittle", "myopic"], 20_000, runs=4)
+        against, proved = found.comparator, oracles.whittle(queue)
+        earned = rb.evaluate(queue, proved.policy, simulate=True)
+        assert (against.policy, against.policy_gain, against.stderr) == ("whittle", earned.gain, earned.stderr)
+        assert (against.lower, against.proved_lower) == (earned.interval[0], proved.lower)
+        assert against.proved_lower < against.lower < against.policy_gain < against.upper == proved.upper
+        assert against.lower_confidence == 0.975
+        for n, one in enumerate(found.summaries()):
+            reward = found.expected_reward[n].mean(axis=0)
+            assert one["expected_reward_mean"] == pytest.approx(reward / found.checkpoints)
+            assert one["share_of_upper"] == pytest.approx(reward / found.checkpoints / against.upper)
+            assert one["share_of_policy"] == pytest.approx(reward / found.checkpoints / earned.gain)
+        assert found.summary("whittle")["share_of_policy"][-1] == pytest.approx(1, abs=0.02)
+        found.save(tmp_path / "found.npz")
+        assert repr(rb.SimulationResult.load(tmp_path / "found.npz")) == repr(found)
+
+    def test_a_bracket_of_costs_is_shown_as_costs(self):
+        means = ([2, 5, 9], [3, 4, 9], [1, 6, 8], [2, 4, 7], [3, 5, 6])
+        chain = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
+        arms = [rb.Arm(chain, costs=costs, cost_range=(0, 10), reward_law="fixed") for costs in means]
+        found = simulate(rb.Problem(arms), "whittle", 200, runs=2)
+        (row,) = found.bracket_table[1]
+        assert found.bracket_table[0][1] == "cost a slot"
+        assert float(row[1]) == pytest.approx(-found.summaries()[0]["expected_reward_mean"][-1], abs=1e-4)
+        low, high = (f"{-end:.9g}" for end in (found.comparator.upper, found.comparator.lower))
+        assert f"{low} ≤ least cost ≤ {high}" in repr(found)
+        assert "upper end: simulated" in repr(found)
+        assert found.summaries()[0]["share_of_upper"][-1] > 1
+
+    def test_rewards_of_both_signs_have_no_shares(self):
+        chain = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
+        arms = [rb.Arm(chain, [k, 0, -1], reward_range=(-9, 9), reward_law="fixed") for k in range(1, 6)]
+        found = simulate(rb.Problem(arms), "whittle", 200, runs=2)
+        assert found.summaries()[0]["share_of_upper"] is None
+        assert found.bracket_table[1][0][2:4] == ("–", "–")
 
     def test_others(self, problem):
         paper_2 = rb.Problem.builtin("paper-2")

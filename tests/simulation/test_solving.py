@@ -10,7 +10,7 @@ from restless_bandits._internal import progress
 from restless_bandits.oracles import auto, exact, policy
 from restless_bandits.oracles.auto import choose
 from restless_bandits.policies import Policy, SingleArm
-from restless_bandits.simulation import solving
+from restless_bandits.simulation import policy_values, solving
 
 FALSE_ALARM = 1e-6
 MANY = rb.Problem.random(30, 2, seed=11)
@@ -46,7 +46,7 @@ class TestSimulated:
         computed = rb.evaluate(problem, played)
         assert (computed.stderr, computed.interval, computed.how) == (None, None, "computed")
         t = (found.gain - computed.gain) / found.stderr
-        assert abs(t) < stats.t.ppf(1 - FALSE_ALARM / 2, solving.RUNS - 1)
+        assert abs(t) < stats.t.ppf(1 - FALSE_ALARM / 2, policy_values.RUNS - 1)
         assert 0 < found.stderr < 0.01
         assert found.error == math.inf
         assert found.interval[0] < found.gain < found.interval[1]
@@ -67,8 +67,8 @@ class TestSimulated:
         assert "still drifts" in found.how
 
     def test_a_start_that_is_not_forgotten_makes_runs_longer(self, monkeypatch):
-        monkeypatch.setattr(solving, "SLOTS", 2_000)
-        monkeypatch.setattr(solving, "FEWEST_SLOTS", 2_000)
+        monkeypatch.setattr(policy_values, "SLOTS", 2_000)
+        monkeypatch.setattr(policy_values, "FEWEST_SLOTS", 2_000)
         found = rb.evaluate(FADING, SingleArm(0), simulate=True, runs=400)
         assert found.gain < stats.t.ppf(1 - FALSE_ALARM, 399) * found.stderr
         assert found.gain < 0.1
@@ -76,7 +76,7 @@ class TestSimulated:
 
     @pytest.mark.parametrize(("work", "slots"), [(1, "10,000"), (2 * 4 * 2 * 12_000, "12,000"), (10**9, "100,000")])
     def test_several_plays_get_as_many_slots_as_they_can_afford(self, monkeypatch, work, slots):
-        monkeypatch.setattr(solving, "MOST_ARM_EVALUATIONS", work)
+        monkeypatch.setattr(policy_values, "MOST_ARM_EVALUATIONS", work)
         problem = rb.Problem.random(4, 2, seed=6, plays=2)
         found = rb.evaluate(problem, policy("whittle", problem), simulate=True, runs=2)
         assert f"2 runs of {slots} slots" in found.how

@@ -18,6 +18,8 @@ from restless_bandits.cli.problems import ArmsOption, KindsOption, ObservedOptio
 from restless_bandits.registry import COMPARATORS, DEFAULT_OBSERVED
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from restless_bandits.model.problem import Problem
     from restless_bandits.simulation import SimulationResult
 
@@ -190,55 +192,38 @@ def _show(result: SimulationResult, name: str, as_json: bool) -> None:
     plural = "s" if result.runs > 1 else ""
     played = f"{result.runs} run{plural}, seed {result.seed}{result.how_answered}"
     title = f"{result.problem or name}, T = {result.horizon}, {played}"
+    if result.comparator.ends:
+        heads, rows = result.bracket_table
+        table = output.new_table(*heads, title=title)
+        for cells in rows:
+            table.add_row(*map(output.plain_text, cells))
+    else:
+        table = _optimum_table(result, title)
+    output.show(table)
+    for line in (*result.comparator_lines, result.remark):
+        output.tell(line)
+
+
+def _optimum_table(result: SimulationResult, title: str) -> Table:
+    """Return the table of regrets against a single gain."""
     rows = result.summaries()
     # Against Whittle's index, and above random pulls, where both are among the learners.
     measures = [word for word in ("share", "lift") if word in rows[0]]
     heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", *measures, "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
     places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
+    alone = result.runs == 1
     for row in rows:
-        alone = result.runs == 1
-        # From the lower to the upper end of a bracket.
-        kinds = [f"regret_against_{end}" for end in result.comparator.ends] or ["regret"]
-        regret, worst = (" … ".join(f"{row[f'{kind}_{what}'][-1]:.5g}" for kind in kinds) for what in ("mean", "max"))
+        regret = f"{row['regret_mean'][-1]:.5g}"
         table.add_row(
             output.plain_text(row["spec"]),
             regret if alone else f"{regret} ± {row['regret_stderr'][-1]:.2g}",
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
-            worst,
+            f"{row['regret_max'][-1]:.5g}",
             row["regret_kind"],
             f"{row['reward_mean'][-1]:{places}}",
             *(f"{row[word][-1]:.4f}" for word in measures),
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",
         )
-    output.show(table)
-    for line in (*_comparator_lines(result), result.remark):
-        output.tell(line)
-
-
-def _comparator_lines(result: SimulationResult) -> list[str]:
-    pieces = result.comparator.pieces
-    return [_comparator_line(result), *(f"  from slot {first} on {one.gain:.9g} ({one.kind})" for first, one in pieces)]
-
-
-def _comparator_line(result: SimulationResult) -> str:
-    against = result.comparator
-    factor = "" if result.ratio == 1.0 else f"{result.ratio:g} times "
-    if against.ends:
-        return (
-            f"regret against {factor}the lower … the upper end of a bracket of the optimum: "
-            f"{against.lower:.9g} ≤ μ* ≤ {against.upper:.9g}"
-        )
-    kinds = {
-        "certified": "the certified optimum (ships with the package)",
-        "exact": "the optimum, solved exactly",
-        "given": "the gain that was given",
-    }
-    named = kinds.get(against.kind, f"the gain of {against.kind}")
-    named += ", the mean over the pieces of the problem" if against.pieces else ""
-    if against.stderr:
-        return f"regret against {factor}{against.gain:.9g} ± {against.stderr:.2g}, {named}, simulated"
-    width = against.upper - against.lower
-    known = f", known to {width:.1g}" if width > 0 else ""
-    return f"regret against {factor}{against.gain:.12g}, {named}{known}"
+    return table

@@ -44,14 +44,15 @@ from restless_bandits.oracles.solution import Oracle
 from restless_bandits.policies.plans import Forever, Plan
 from restless_bandits.policies.policies import Policy, SingleArm, load_policy
 from restless_bandits.registry import ORACLES
-from restless_bandits.simulation.engine import Run, World, play_run
-from restless_bandits.simulation.results import EXPECTED
+from restless_bandits.simulation.engine import EXPECTED, Run, World, play_run
 
 LEARNS = "a learner depends on more than weights can follow"
 SLOTS, LONGER, LONGEST = 20_000, 4, 16
 """Slots of a policy on each drawn problem, and the factors of their extension while simulation noise matters."""
 RANDOM_SHARE = 0.1
 """The largest share of the simulation in the spread, as a variance."""
+MOST_SHARED = 0.05
+"""The largest share of slots with lines of several arms."""
 MOST_HORIZON = 10_000
 """The default horizon of a learner for longer logs."""
 WEIGH = 12
@@ -230,6 +231,17 @@ def _refuse_whole_logs(trace: Trace) -> None:
             f"every slot of the log has all {trace.n_arms} arms, so nothing has to be guessed; use replay, which lets "
             "learners and policies play the log itself"
         )
+    shared = _shared_slots(trace)
+    if shared > MOST_SHARED:
+        raise ProblemError(
+            f"{shared:.1%} of the slots have lines of several arms, and evaluation takes one pull a slot; make slots "
+            "shorter (--slot), or fit the log and evaluate policies on the fitted problem"
+        )
+
+
+def _shared_slots(trace: Trace) -> float:
+    """The share of the logged slots that have lines of several arms."""
+    return float((np.unique(trace.times, return_counts=True)[1] > 1).mean())
 
 
 def _labelled(given: Given, problem: Problem, trace: Trace) -> tuple[str, Policy | Learner]:
@@ -283,7 +295,12 @@ def _learned(
 
 def _notes(trace: Trace, slots: int, evaluated: list[EvaluatedPolicy]) -> list[str]:
     notes = []
-    used = len(np.unique(trace.times))
+    used, shared = len(np.unique(trace.times)), _shared_slots(trace)
+    if shared:
+        notes.append(
+            f"{shared:.1%} of the slots have lines of several arms; values are for one pull a slot, and the logged "
+            "reward is a mean over lines"
+        )
     if used < slots:
         notes.append(
             f"nothing was pulled in {1 - used / slots:.1%} of the slots, and the model's answers are for a pull in "

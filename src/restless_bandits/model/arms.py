@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-import inspect
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +28,16 @@ from restless_bandits._internal.validation import (
 )
 from restless_bandits.model import markov
 from restless_bandits.model.checks import (
+    ARM_REMEDIES,
+    PAGE,
+    RESTED_REMEDIES,
     check_distributions,
     check_text,
     finite_numbers,
+    keywords_of,
     read_only,
     refuse_first,
-    refuse_keywords,
+    refusing_keywords,
 )
 from restless_bandits.model.rewards import (
     REWARD_LAWS,
@@ -272,18 +274,11 @@ class Arm(BaseArm):
 
     """
 
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *_: Any, **given: Any) -> Self:
-            """Refuse unknown keywords before Python complains of missing ones."""
-            own = [one.name for one in dataclasses.fields(cls) if one.init]
-            refuse_keywords("Arm", given, [*own, "costs", "cost_range", "passive_costs"])
-            return super().__new__(cls)
-
     transitions: Array = dataclasses.field(kw_only=True)
     active_transitions: Array | None = dataclasses.field(default=None, kw_only=True)
     _start: Array | None = dataclasses.field(default=None, init=False)
 
+    @refusing_keywords("Arm", ARM_REMEDIES)
     def __init__(
         self,
         transitions: npt.ArrayLike,
@@ -365,6 +360,7 @@ class Arm(BaseArm):
             object.__setattr__(self, "passive_rewards", read_only(means))
 
     @classmethod
+    @refusing_keywords("Arm.rested", RESTED_REMEDIES, set(keywords_of(__init__)) - {"active_transitions"})
     def rested(cls, transitions: npt.ArrayLike, rewards: npt.ArrayLike | None = None, **options: Any) -> Self:
         """Return an arm whose state changes in slots with a pull only: the arm of the classical Markovian bandit.
 
@@ -374,6 +370,9 @@ class Arm(BaseArm):
         return cls(np.eye(n), rewards, active_transitions=transitions, **options)
 
     @classmethod
+    @refusing_keywords(
+        "Arm.two_state", dict.fromkeys({*ARM_REMEDIES, *keywords_of(__init__)}, f"Arm states such arms ({PAGE})")
+    )
     def two_state(
         cls,
         stay_best: float,
@@ -502,11 +501,6 @@ class Arm(BaseArm):
         arrays = [(word, getattr(self, word)) for word in ("transitions", "active_transitions")]
         arrays += [(word, value) for word, value in self.stated().items() if word.startswith("passive")]
         return self._shown(", ".join(f"{word}={array.tolist()}" for word, array in arrays if array is not None))
-
-
-if not TYPE_CHECKING:
-    # By default Python shows the signature of ``__new__``.
-    Arm.__signature__ = inspect.signature(functools.partial(Arm.__init__, None))
 
 
 @dataclass(frozen=True, eq=False)

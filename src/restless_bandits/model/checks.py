@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, overload
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from restless_bandits._internal.validation import (
     is_whole,
 )
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 MOST_SLOTS = 1 << 62
 """Slots that can be counted in 64 bits."""
 
@@ -22,7 +26,7 @@ MOST_SLOTS = 1 << 62
 ROW_SUM_TOLERANCE = 1e-9
 """The largest accepted deviation of a row sum from 1; within it, distributions use the row divided by its sum."""
 
-PAGE = "docs/how-to/reacting-arms.md"
+PAGE, PROBLEM_PAGE = "docs/how-to/reacting-arms.md", "docs/how-to/own-problem.md"
 OTHER_WORDS = {
     **dict.fromkeys(("passive", "P0", "passive_transitions", "p_passive"), "transitions, the chain without a pull"),
     **dict.fromkeys(("active", "P1", "p_active"), "active_transitions, the chain with a pull"),
@@ -33,6 +37,11 @@ OTHER_WORDS = {
     "states": "rewards, one for each state",
 }
 """Words of other packages and papers, and their place here."""
+ARM_REMEDIES = {word: f"take {here} ({PAGE})" for word, here in OTHER_WORDS.items()}
+CHAINS = tuple(word for word, here in OTHER_WORDS.items() if "the chain" in here)
+RESTED_REMEDIES = ARM_REMEDIES | dict.fromkeys(
+    (*CHAINS, "active_transitions"), f"its state changes in slots with a pull only, by transitions ({PAGE})"
+)
 
 
 def finite_numbers(value: Any, what: str, dimensions: int) -> Array:
@@ -77,14 +86,35 @@ def check_distributions(distributions: Array, what: str) -> None:
     refuse_first(what, sums, wrong, f"sums to {{:.12g}}, not 1; {remedy}")
 
 
-def refuse_keywords(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``ProblemError`` for the first unknown keyword, with the word to take instead."""
-    known = list(known)
-    for word in given:
-        if word in known:
-            continue
-        remedy = f"take {OTHER_WORDS[word]} ({PAGE})" if word in OTHER_WORDS else did_you_mean(word, known)
-        raise ProblemError(f"{what} has no argument {word!r}; {remedy}")
+def keywords_of(function: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's parameters that keywords may give."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        name for name, one in inspect.signature(function).parameters.items() if one.kind in kinds and name != "self"
+    ]
+
+
+def refusing_keywords(what: str, remedies: Mapping[str, str], known: Collection[str] | None = None) -> Callable[[F], F]:
+    """Return a decorator that refuses unknown keywords with a ``ProblemError`` and a remedy.
+
+    An unknown keyword is refused before Python complains of missing ones. ``known`` are by default the keywords of the
+    function.
+    """
+
+    def decorated(function: F) -> F:
+        words = keywords_of(function) if known is None else list(known)
+
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            for word in given:
+                if word not in words:
+                    remedy = remedies[word] if word in remedies else did_you_mean(word, words)
+                    raise ProblemError(f"{what} has no argument {word!r}; {remedy}")
+            return function(*args, **given)
+
+        return cast("F", checked)
+
+    return decorated
 
 
 def check_text(text: object, what: str) -> None:

@@ -56,7 +56,15 @@ from restless_bandits.model import markov
 from restless_bandits.model.arms import AnyArm, Arm, TableArm
 from restless_bandits.model.assumptions import ASSUMPTIONS, Assumption, assumptions_of, complaint
 from restless_bandits.model.changes import Change
-from restless_bandits.model.checks import check_horizon, check_text
+from restless_bandits.model.checks import (
+    OTHER_WORDS,
+    PAGE,
+    PROBLEM_PAGE,
+    check_horizon,
+    check_text,
+    keywords_of,
+    refusing_keywords,
+)
 from restless_bandits.model.findings import NO_FINDINGS, Findings
 from restless_bandits.model.kinds import (
     ArmNames,
@@ -102,6 +110,10 @@ STATED_EITHER_WAY = frozenset(
     word.format(what) for word in ("{}s", "{}_range", "passive_{}s") for what in ("reward", "cost")
 )
 """Keywords of arms of which those for rewards or those for costs are given."""
+REMEDIES = {word: f"an arm takes {here} ({PAGE})" for word, here in OTHER_WORDS.items()} | dict.fromkeys(
+    keywords_of(Arm.__init__), f"give it to each Arm ({PROBLEM_PAGE})"
+)
+"""Words for arms that are given to a problem, and their place."""
 MOST_NAMES = 1000
 """Names among which a name like an unknown one is looked for."""
 
@@ -132,6 +144,7 @@ class Problem:
     <Problem: 2 arms of 2 states, 1 play>
     """
 
+    @refusing_keywords("Problem", REMEDIES)
     def __init__(
         self,
         arms: Iterable[AnyArm],

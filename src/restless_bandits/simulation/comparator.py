@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -31,6 +31,7 @@ from restless_bandits.oracles.observed.rollout import simulated_gain
 from restless_bandits.oracles.solution import Solution
 from restless_bandits.policies.observed import ObservedPolicy
 from restless_bandits.registry import COMPARATORS
+from restless_bandits.simulation.policy_values import CONFIDENCE, evaluate
 
 MOST_BELIEFS = 2_000_000
 """The largest number of joint beliefs that a simulation solves: some seconds."""
@@ -38,6 +39,8 @@ CERTIFYING_WORK = 60e9
 """The outcomes that certification of a built-in problem may take in: some minutes for the largest tables."""
 MOST_CERTIFIED_BELIEFS = 1e9
 """The number of joint beliefs from which on certification of a built-in problem is not tried."""
+POLICY_FIELDS = ("policy", "policy_gain", "lower_confidence", "proved_lower")
+"""The fields of a comparator about the simulated policy beside a bracket."""
 LARGEST_GAIN = 1e20
 """Far beyond the rewards of arms, see ``rewards``, and far below overflow."""
 
@@ -49,7 +52,8 @@ class Comparator:
     """A long-run reward a slot, the reference of regret.
 
     ``gain`` lies between ``lower`` and ``upper``. The ends of a ``bracket`` are far apart; its ``gain`` is the upper
-    end, for a regret that is never understated. Regret against either end is available.
+    end, for a regret that is never understated. Regret against either end is available. The lower end of a bracket is
+    the lower confidence limit of a simulated index policy where no greater lower end is proved.
 
     A problem with changes has a comparator for each of its ``pieces``, with the first slot of the piece. Gain and ends
     are then means over the slots of the run, and the kind is the kind of the least accurate piece.
@@ -62,6 +66,13 @@ class Comparator:
     pieces: tuple[tuple[int, Comparator], ...] = ()
     stderr: float = 0.0
     """The standard error of a simulated gain, 0 for a computed gain."""
+    policy: str = ""
+    """The policy with the simulated gain ``policy_gain``, beside a bracket; empty without one."""
+    policy_gain: float | None = None
+    lower_confidence: float | None = None
+    """The confidence level of a lower end from ``policy_gain``; None for a proved lower end."""
+    proved_lower: float | None = None
+    """The proved lower end below a simulated lower end; None where ``lower`` is proved."""
 
     @classmethod
     def over(cls, pieces: tuple[tuple[int, Comparator], ...], horizon: int) -> Comparator:
@@ -101,6 +112,8 @@ class Comparator:
     def as_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("kind", "gain", "lower", "upper")}
         own |= {"stderr": self.stderr} if self.stderr else {}
+        if self.policy:
+            own |= {name: getattr(self, name) for name in POLICY_FIELDS}
         return (
             own | {"pieces": [{"first": first, **one.as_dict()} for first, one in self.pieces]} if self.pieces else own
         )
@@ -147,7 +160,8 @@ def comparator_over(problem: Problem, wanted: str | float, horizon: int) -> Comp
     forget their start, as most do, the start does not matter.
     """
     if not problem.changes or is_number(wanted):
-        return comparator_for(problem, wanted, exact_if_small(problem))
+        single = comparator_for(problem, wanted, exact_if_small(problem))
+        return _with_policy(problem, single) if single.ends and wanted == "auto" else single
     reached = [piece for piece in problem.pieces if piece.first <= horizon]
     found = [(one.first, comparator_for(one.problem, wanted, exact_if_small(one.problem))) for one in reached]
     return Comparator.over(tuple(found), horizon)
@@ -185,7 +199,7 @@ def comparator_for(problem: Problem, wanted: str | float, solution: Solution | N
             return Comparator("bracket", solution.upper, solution.lower, solution.upper)
     if solution is not None and solution.gain is not None:
         return Comparator("exact", solution.gain, solution.lower, solution.upper)
-    bracket = oracles.whittle(problem)
+    bracket = _bracket(problem)
     return Comparator("bracket", bracket.upper, bracket.lower, bracket.upper)
 
 
@@ -196,8 +210,32 @@ def _observed_comparator(problem: Problem, word: str) -> Comparator:
         if found.certified and found.gain is not None:
             return Comparator("exact", found.gain, found.lower, found.upper)
     else:
-        found = solve_observed(problem, "lp-index")
+        found = _bracket(problem)
     return Comparator("bracket", found.upper, found.lower, found.upper)
+
+
+@lru_cache(maxsize=1)
+def _bracket(problem: Problem) -> Solution:
+    """Return the index policy of a problem with its bracket."""
+    return solve_observed(problem, "lp-index") if problem.observed == "all" else oracles.whittle(problem)
+
+
+@lru_cache(maxsize=8)
+def _with_policy(problem: Problem, found: Comparator) -> Comparator:
+    """Return a bracket with the simulated gain of the index policy, which may raise the lower end."""
+    solution = _bracket(problem)
+    try:
+        earned = evaluate(problem, solution.policy, simulate=True)
+    except ProblemError:
+        return found  # The simulator does not play every problem: the bracket remains.
+    assert earned.interval is not None
+    assert earned.stderr is not None
+    low = min(earned.interval[0], found.upper)
+    named = replace(found, policy=solution.oracle, policy_gain=earned.gain, stderr=earned.stderr)
+    if low <= found.lower:
+        return named
+    # One side of a two-sided interval.
+    return replace(named, lower=low, proved_lower=found.lower, lower_confidence=0.5 + CONFIDENCE / 2)
 
 
 def certify(names: list[str] | None = None) -> dict[str, dict[str, Any]]:

@@ -49,6 +49,8 @@ from restless_bandits.simulation import world_kernels as kernels
 
 ENGINE_TV_ERROR = 1e-15
 LARGEST_GAP_TABLE = 40_000_000
+REALISED, EXPECTED, GAP = range(3)
+"""Positions in the last axis of the totals: realised reward, expected reward, gap."""
 
 
 @dataclass(frozen=True)

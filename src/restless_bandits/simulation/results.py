@@ -26,9 +26,8 @@ from restless_bandits._internal.validation import Array, IntArray, check_int, is
 from restless_bandits.model.findings import NO_FINDINGS, Findings
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, checked_range, outside
 from restless_bandits.simulation.comparator import LARGEST_GAIN, Comparator
+from restless_bandits.simulation.engine import EXPECTED, GAP, REALISED
 
-REALISED, EXPECTED, GAP = range(3)
-"""Positions in the last axis of ``Outcomes.at``, in the engine's order."""
 REGRET_KINDS = ("realised", "expected", "gap")
 FORMAT = "restless-bandits simulation result, format 1"
 LABELS = ("problem", "content", "arms", "learners", "horizon", "seed", "ratio", "priced")
@@ -290,6 +289,7 @@ class SimulationResult:
             found["share"] = self.share()[self.number(learner)]
             if BASELINE in self.learners:
                 found["lift"] = self.lift()[self.number(learner)]
+        found |= self._ratios(one)
         for end in self.comparator.ends:
             against = self.regret(kind, learner=learner, against=end)
             found |= {
@@ -297,6 +297,90 @@ class SimulationResult:
                 f"regret_against_{end}_max": against.max(axis=0),
             }
         return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in found.items()}
+
+    def _ratios(self, one: Outcomes) -> dict[str, Any]:
+        """The expected reward a slot, and its ratios to the upper end of a bracket and to the simulated policy.
+
+        Ratios are None where rewards may have both signs. Of costs, a ratio above 1 is a cost above the other.
+        """
+        if not self.comparator.ends:
+            return {}
+        earned = one.at[:, :, EXPECTED].mean(axis=0)
+        low, high = self.reward_range if self.slot_range is None else self.slot_range
+        found: dict[str, Any] = {"expected_reward_mean": earned / self.checkpoints}
+        compared: dict[str, Array | None] = {
+            "share_of_upper": self.comparator.earned(self.checkpoints, "upper"),
+            "share_of_policy": None,
+        }
+        if self.comparator.policy_gain is not None:
+            compared["share_of_policy"] = np.asarray(self.comparator.policy_gain * self.checkpoints)
+        for name, total in compared.items():
+            found[name] = None
+            if total is not None and low * high >= 0 and (total != 0).all():
+                found[name] = earned / total
+        return found
+
+    @property
+    def bracket_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The heads and rows of a table against a bracket: the reward a slot, its shares, regret to the upper end."""
+        heads = ["learner", "cost a slot" if self.in_costs else "reward a slot", "of bound"]
+        names = ["share_of_upper", "share_of_policy"] if self.comparator.policy else ["share_of_upper"]
+        heads += [f"of {self.comparator.policy}"] if self.comparator.policy else []
+        if {REFERENCE, BASELINE} <= set(self.learners):
+            names, heads = [*names, "lift"], [*heads, "lift"]
+        heads += ["regret, at most", "worst"]
+        sign, rows = -1.0 if self.in_costs else 1.0, []
+        for one in self.summaries():
+            error = "" if self.runs == 1 else f" ± {one['regret_stderr'][-1]:.2g}"
+            shares = ("–" if one[name] is None else f"{one[name][-1]:.1%}" for name in names)
+            reward = f"{sign * one['expected_reward_mean'][-1]:.6g}"
+            regret = f"{one['regret_mean'][-1]:.5g}{error}"
+            rows.append((one["spec"], reward, *shares, regret, f"{one['regret_max'][-1]:.5g}"))
+        return tuple(heads), rows
+
+    @property
+    def comparator_lines(self) -> list[str]:
+        """Sentences that name the comparator, its accuracy and its pieces."""
+        pieces = self.comparator.pieces
+        more = [f"  from slot {first} on {one.gain:.9g} ({one.kind})" for first, one in pieces]
+        return [*(self._bracket_lines() if self.comparator.ends else [self._gain_line()]), *more]
+
+    def _bracket_lines(self) -> list[str]:
+        against, factor = self.comparator, self._factor
+        shown = [0.0 - end if self.in_costs else end for end in (against.lower, against.upper)]
+        low, high = sorted(shown)
+        optimum, far, near = ("least cost", "lower", "upper") if self.in_costs else ("μ*", "upper", "lower")
+        found = [
+            f"{self.kinds[-1]} regret against {factor}the {far} end of a bracket of the optimum:",
+            f"  {low:.9g} ≤ {optimum} ≤ {high:.9g}",
+        ]
+        if against.policy_gain is not None:
+            gain = -against.policy_gain if self.in_costs else against.policy_gain
+            verb = "costs" if self.in_costs else "earns"
+            found.append(f"  {against.policy} {verb} {gain:.6g} ± {against.stderr:.2g} a slot, simulated")
+        if against.lower_confidence is not None and against.proved_lower is not None:
+            proved = -against.proved_lower if self.in_costs else against.proved_lower
+            found.append(f"  {near} end: simulated, {against.lower_confidence:.1%} confidence; proved: {proved:.6g}")
+        return found
+
+    @property
+    def _factor(self) -> str:
+        return "" if self.ratio == 1.0 else f"{self.ratio:g} times "
+
+    def _gain_line(self) -> str:
+        against, factor = self.comparator, self._factor
+        kinds = {
+            "certified": "the certified optimum (ships with the package)",
+            "exact": "the optimum, solved exactly",
+            "given": "the gain that was given",
+        }
+        named = kinds.get(against.kind, f"the gain of {against.kind}")
+        named += ", the mean over the pieces of the problem" if against.pieces else ""
+        if against.stderr:
+            return f"regret against {factor}{against.gain:.9g} ± {against.stderr:.2g}, {named}, simulated"
+        width = against.upper - against.lower
+        known = f", known to {width:.1g}" if width > 0 else ""
+        return f"regret against {factor}{against.gain:.12g}, {named}{known}"
 
     def summaries(self) -> list[dict[str, Any]]:
         """Return the summaries of all learners."""
@@ -421,10 +505,12 @@ class SimulationResult:
         positive("ratio", self.ratio, LARGEST_RATIO)
         probability("lost", self.lost)
         check_int("late", self.late, 0)
-        words = (self.problem, self.content, self.comparator.kind, *self.arms, *self.learners)
+        words = (self.problem, self.content, self.comparator.kind, self.comparator.policy, *self.arms, *self.learners)
         firsts = [first for first, _ in self.comparator.pieces]
         against = (self.comparator, *(one for _, one in self.comparator.pieces))
         ends = [end for one in against for end in (one.lower, one.gain, one.upper, one.stderr)]
+        limits = (self.comparator.policy_gain, self.comparator.proved_lower, self.comparator.lower_confidence)
+        ends += [end for end in limits if end is not None]
         marks = self.checkpoints
         if not (
             all(isinstance(word, str) for word in words)
@@ -463,17 +549,26 @@ class SimulationResult:
         head = f"<SimulationResult: {self.problem or 'problem'}, T = {self.horizon}, {self.runs} runs, seed {self.seed}"
         head += self.how_answered
         against = self.comparator
-        known = " … ".join(f"{against.against(end):.12g}" for end in against.ends or ("gain",))
-        lines = [f"{head}; {kind} regret against {against.kind} {known}"]
+        if against.ends:
+            heads, rows = self.bracket_table
+            widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+            table = ["  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)) for row in (heads, *rows)]
+            lines = [head, *(f"  {line.rstrip()}" for line in (*table, *self.comparator_lines))]
+            return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
+        lines = [f"{head}; {kind} regret against {against.kind} {against.gain:.12g}"]
         width = max(len(spec) for spec in self.learners)
         for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
-            means = self.regret(learner=spec, against="lower")[:, -1].mean(), values.mean()
-            mean = " … ".join(f"{one:.6g}" for one in means[0 if against.ends else 1 :])
-            lines.append(f"  {spec:<{width}}  {mean}{error}  worst {values.max():.6g}")
+            lines.append(f"  {spec:<{width}}  {values.mean():.6g}{error}  worst {values.max():.6g}")
         return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
 
     def _repr_html_(self) -> str:
+        played = f"T = {self.horizon}, {self.runs} run{'s' if self.runs > 1 else ''}, seed {self.seed}"
+        title = f"{self.problem or 'problem'}, {played}{self.how_answered}"
+        if self.comparator.ends:
+            said = (" ".join(self.comparator_lines[:2]), *self.comparator_lines[2:], self.remark or "")
+            note = "; ".join(line.strip() for line in said if line)
+            return html_table(title, *self.bracket_table, note)
         rows = [
             (
                 one["spec"],
@@ -483,10 +578,7 @@ class SimulationResult:
             )
             for one in self.summaries()
         ]
-        played = f"T = {self.horizon}, {self.runs} run{'s' if self.runs > 1 else ''}, seed {self.seed}"
-        title = f"{self.problem or 'problem'}, {played}{self.how_answered}"
-        against = self.comparator.against("upper" if self.comparator.ends else "gain")
-        note = f"{self.kinds[-1]} regret against {self.comparator.kind} {against:.9g}"
+        note = f"{self.kinds[-1]} regret against {self.comparator.kind} {self.comparator.gain:.9g}"
         note += f"; {self.remark}" if self.remark else ""
         return html_table(title, ("learner", "reward a slot", "regret", "worst run"), rows, note)
 

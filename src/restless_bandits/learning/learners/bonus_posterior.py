@@ -10,9 +10,10 @@ advantage of pulling over resting at the subsidy at which the mean number of pul
    with σ(s, a) the posterior standard deviation of r(s, a) + Σ P_a(s, z) h(z), h the relative values of the model. A
    pull of a doubtful active row teaches, and so does a rest in a state whose passive row is in doubt: a learner that
    explores active rows alone never rests again in a state in which it once pulls for good.
-2. From then on the model is a draw: every row of both chains from Dirichlet(κ (1 + c)) after counts c, with κ = 4 for a
-   horizon that allows few pulls of each place, else κ = 2. Narrower draws, κ > 1, waste fewer pulls on rows that are
-   known well enough. Early optimism earns 1 to 2 % more in the first hundred slots; its tails are worse later.
+2. From then on the model is a draw: every row of both chains from Dirichlet(κ (1 + c)) after counts c. Narrower draws,
+   κ > 1, waste fewer pulls on rows that are known well enough, and recover later from bad luck. κ = 4 for a horizon of
+   up to ``FEW_PULLS`` pulls of each place on average, else κ = 2. Beyond ``FEW_PULLS`` κ = 1, but for a horizon of up
+   to ``MANY_PULLS``.
 3. From ``JOINT_SLOTS`` slots on the drawn problem of a few arms is solved exactly, over the joint states. Index
    policies of five arms lose more than a percent of the optimum on some problems.
 
@@ -52,8 +53,8 @@ from restless_bandits.policies.plans import Plan, Slots
 
 BONUS, PASSIVE_SHARE, BONUS_SLOTS = 1.5, 0.5, 100
 """The bonus β of an active row, the share of β for a passive row, and the slots with a bonus."""
-CONCENTRATION, SHORT_CONCENTRATION, SHORT_PULLS = 2.0, 4.0, 100
-"""κ, κ for a short horizon, and the pulls of each place up to which a horizon is short."""
+FEW_PULLS, MANY_PULLS = 100, 1_000
+"""Pulls of each place on average: a horizon with few of them is short, with more than many of them long."""
 JOINT_SLOTS, JOINT_STATES, JOINT_CHOICES, JOINT_TOLERANCE = 1_000, 64, 64, 1e-5
 """The slot from which on a drawn problem is solved exactly, and the largest numbers of joint states and choices."""
 
@@ -89,15 +90,19 @@ class BonusPosterior(Learner):
             means = mean_rewards(record, task, learned)
             doubt = _reward_variance(record, means) if learned else np.zeros_like(means)
             return Plan(_with_bonus(task, parameters, means, doubt, rng), next_slots(record))
-        chains = [dirichlet(_concentration(task) * given, rng) for given in parameters]
+        chains = [dirichlet(_concentration(record.slots, task) * given, rng) for given in parameters]
         arms = arms_of(task, chains, drawn_rewards(record, task, learned, rng))
         exactly = record.slots >= JOINT_SLOTS and _is_small(task)
         return Plan(joint_policy(arms) if exactly else lagrangian_policy(arms, rng), next_slots(record))
 
 
-def _concentration(task: ObservedTask) -> float:
-    short = task.horizon is not None and task.horizon * task.plays < SHORT_PULLS * task.layout.size
-    return SHORT_CONCENTRATION if short else CONCENTRATION
+def _concentration(slots: int, task: ObservedTask) -> float:
+    """Return κ, by the pulls of each place so far and up to the horizon."""
+    horizon = np.inf if task.horizon is None else task.horizon
+    so_far, in_all = (many * task.plays / task.layout.size for many in (slots, horizon))
+    if in_all < FEW_PULLS:
+        return 4.0
+    return 1.0 if in_all > MANY_PULLS and so_far >= FEW_PULLS else 2.0
 
 
 def _reward_variance(record: ObservedRecord, means: Array) -> Array:

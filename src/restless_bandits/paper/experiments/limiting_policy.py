@@ -22,8 +22,7 @@ from restless_bandits.oracles import evaluate
 from restless_bandits.policies.plans import Plan, Slots
 from restless_bandits.policies.policies import Policy
 from restless_bandits.simulation.comparator import Comparator
-from restless_bandits.simulation.engine import Run, World
-from restless_bandits.simulation.results import EXPECTED
+from restless_bandits.simulation.engine import EXPECTED, Run, World
 
 PLAYED_SLOTS = 500_000
 """Slots after which the posterior is asked."""
