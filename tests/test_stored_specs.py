@@ -109,7 +109,7 @@ def lived(spec, **options):
 
 def name_instead(path, spec, *, digest):
     """Let a stored agent name another learner, under a new digest or under none, as earlier versions had."""
-    from restless_bandits.agent.agent import digest_of
+    from restless_bandits.agent.agent_files import digest_of
 
     data = json.loads(path.read_text())
     del data["digest"]

@@ -161,6 +161,10 @@ def test_a_missing_arm_scores_the_mean_of_its_indices():
     assert index["arm 1"] == pytest.approx(row @ of_state)
     assert all(index[name] == score[name, states[int(name[4:]) - 1]] for name in index if name != "arm 1")
     assert list(hidden.scores) == sorted(hidden.scores, reverse=True)
+    at_random = agent_of(problem, "random")
+    drawn_arms = at_random.ask(states)
+    listed = at_random.rank(top=2)
+    assert (listed.arms.tolist(), np.isnan(listed.scores).all()) == (list(drawn_arms[:2]), True)
     # The decision takes the first of the list.
     assert sorted(hidden.arms[:3].tolist()) == list(agent.ask([None, *states[1:]]))
     assert len(agent.rank(top=4)) == 4

@@ -228,6 +228,10 @@ def test_what_does_not_fit_is_refused_in_a_sentence(inside):
         ({"late": 5}, "late is for arms that are seen when pulled"),
         ({"learner": "restless-ucb"}, "restless-ucb cannot play arms that are all observed"),
         ({"kinds": ["x"]}, "kinds"),
+        (
+            {"arms": 10_000, "kinds": None, "n_states": 90, "rewards": None, "learner": "random"},
+            "give fewer kinds or states",
+        ),
     ):
         reply = service("POST", "/agents", {"name": "b", **GIVEN, **more})
         assert (reply.status, why in reply.json()["error"]) == (422, True), reply.json()
@@ -414,3 +418,20 @@ def test_a_refused_ask_changes_nothing(tmp_path):
         kept.do(Ask("2", [1] * 12, exclude=GIVEN["arms"][:11]))
     assert kept.read() == before
     kept.close()
+
+
+def test_an_agent_with_a_clock_has_a_decision_for_each_slot(tmp_path, at_once):
+    kept = Kept(str(tmp_path / "s.db"))
+    kept.do(Create("a", GIVEN["arms"], clock="1s", **{key: value for key, value in GIVEN.items() if key != "arms"}))
+    first = kept.do(Ask("1", [0] * 12))[0]
+    assert kept.do(Ask("2", [1] * 12))[0] == first
+    kept.time += 4_500_000
+    late = kept.do(Ask("3", [1] * 12))[0]
+    assert (first["slot"], late["slot"], kept.read()["skipped"]) == (1, 5, 3)
+    kept.do(Tell(late["decision"], rewards=[0.5] * 12))
+    assert kept.read()["told"] == 12
+    kept.reopen()
+    assert kept.do(Ask("3", None))[0] == late
+    kept.close()
+    with opened(str(tmp_path / "s.db")) as store:
+        assert audit(store).same

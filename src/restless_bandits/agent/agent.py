@@ -218,7 +218,8 @@ class Agent(StoredAgent):
         events, length, last = read_events(path)
         if not events or events[0]["kind"] != "create":
             raise ProblemError(f"{path} is not the history of an agent; keep one with Agent(..., history=path)")
-        if events[0]["agent"].get("format") == OBSERVED_FORMAT:
+        first = events[0].get("agent")
+        if isinstance(first, dict) and first.get("format") == OBSERVED_FORMAT:
             return cast(Agent, ObservedAgent.replay(path, learner=learner, trust_modules=trust_modules))
         with explained(path):
             agent = cls.from_dict(events[0]["agent"], learner, trust_modules=trust_modules)

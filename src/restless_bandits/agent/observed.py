@@ -248,7 +248,8 @@ class ObservedAgent:
         """Return the arms in service by their present indices, the highest first: at most ``top`` of them.
 
         The states are those of ``ask``, by default of the present slot. The call changes nothing: it ranks by the plan
-        in use, or by the plan that the first ``ask`` would make.
+        in use, or by the plan that the first ``ask`` would make. By a plan without indices, such as pulls at random,
+        the list holds the arms that are pulled, and their indices are not numbers.
         """
         most = self.task.n_arms if top is None else check_int("top", top)
         banned = self._numbers_of(exclude, "exclude")
@@ -261,10 +262,15 @@ class ObservedAgent:
             missing = self._missing_in(present)
             beliefs = next_beliefs(self.record, self.task, missing, self._beliefs, self._missing)
         plan = self._made(self.record) if self._plan is None else self._plan
-        if not isinstance(plan.policy, PriorityPolicy):
-            raise ProblemError(f"{self.learner.label} has no indices to rank by; give a learner with an index")
         available = self._available(banned)
         own, at, held = self._in_service(missing, beliefs)
+        if not isinstance(plan.policy, PriorityPolicy):
+            chosen = self._decision
+            if states is not None or chosen is None:
+                assert isinstance(plan.policy, ObservedPolicy)
+                chosen = own[chosen_arms(plan.policy, self.slots + 1, present[own], at, held, available[own])]
+            chosen = chosen[available[chosen]][:most]
+            return Ranking(self.task, chosen, present[chosen], np.full(len(chosen), math.nan))
         ranks, scores = place_scores(plan.policy, present[own], at, held)
         first = first_arms(ranks, scores, available[own], most)
         return Ranking(self.task, own[first], present[own[first]], scores[first])

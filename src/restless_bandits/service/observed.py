@@ -301,7 +301,7 @@ class ServiceObserved(ServiceAgent):
             "arms": list(found.names),
             "numbers": found.arms.tolist(),
             "states": [None if state < 0 else state for state in found.states.tolist()],
-            "indices": found.scores.tolist(),
+            "indices": [None if score != score else score for score in found.scores.tolist()],
         }
 
     def view(self) -> Answer:
@@ -418,6 +418,14 @@ def observed_settings(given: Create, seed: int, planner: Planner, quotas: Quotas
         at_most=given.at_most,
         horizon=given.horizon,
     )
+    counts = int((2 * task.layout.n_states**2).sum())
+    if counts > quotas.observed_counts:
+        raise ServiceError(
+            422,
+            f"{len(task.layout.counts)} kinds of {given.n_states} states have {counts} counts, more than the "
+            f"{quotas.observed_counts} that the service takes; give fewer kinds or states",
+            "kinds",
+        )
     learner = given.learner or default_learner(task).spec
     return {
         "observed": "all",

@@ -12,6 +12,7 @@ class Quotas:
     - ``agents``: agents of a store at a time
     - ``arms``, ``states``, ``plays``: arms of an agent, states of an arm, pulls in a slot
     - ``observed_arms``: arms of an agent that observes all arms
+    - ``observed_counts``: counts of steps of such an agent, 2 n² for each kind of n states
     - ``open_decisions``: decisions of an agent with pending feedback
     - ``late``: slots after which feedback may still arrive
     - ``batch``: operations of a request
@@ -29,6 +30,7 @@ class Quotas:
     agents: int = 10_000
     arms: int = 10_000
     observed_arms: int = 1_000_000
+    observed_counts: int = 1 << 26
     states: int = 100
     plays: int = 1_000
     open_decisions: int = 100_000

@@ -286,7 +286,7 @@ class RankReply(Reply):
     arms: list[str]
     numbers: list[int]
     states: list[int | None]
-    indices: list[float]
+    indices: list[float | None]
 
 
 class BatchReply(Reply):
