@@ -304,6 +304,15 @@ class TestComparator:
         assert "upper end: simulated" in repr(found)
         assert found.summaries()[0]["share_of_upper"][-1] > 1
 
+    def test_an_optimum_of_costs_is_shown_as_a_cost(self):
+        arms = [rb.Arm([[0.7, 0.3], [0.2, 0.8]], costs=costs, cost_range=(0, 9)) for costs in ((0, 9), (0, 9))]
+        found = simulate(rb.Problem(arms), "myopic", 100, runs=2)
+        assert f"regret against exact {-found.comparator.gain:.12g}" in repr(found)
+        assert f"regret against {-found.comparator.gain:.12g}" in found.comparator_lines[0]
+        cost = -found.summary("myopic")["reward_mean"][-1]
+        for text in ("cost a slot", f"<td>{cost:.6g}</td>"):
+            assert text in found._repr_html_()
+
     def test_rewards_of_both_signs_have_no_shares(self):
         chain = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
         arms = [rb.Arm(chain, [k, 0, -1], reward_range=(-9, 9), reward_law="fixed") for k in range(1, 6)]

@@ -209,7 +209,7 @@ def _optimum_table(result: SimulationResult, title: str) -> Table:
     rows = result.summaries()
     # Against Whittle's index, and above random pulls, where both are among the learners.
     measures = [word for word in ("share", "lift") if word in rows[0]]
-    heads = ("learner", "regret", "sd", "worst", "kind", "reward a slot", *measures, "seconds", "slots/s")
+    heads = ("learner", "regret", "sd", "worst", "kind", result.reward_head, *measures, "seconds", "slots/s")
     table = output.new_table(*heads, title=title)
     places = ".6f" if result.reward_range == (0.0, 1.0) else ".8g"
     alone = result.runs == 1
@@ -221,7 +221,7 @@ def _optimum_table(result: SimulationResult, title: str) -> Table:
             "–" if alone else f"{row['regret_sd'][-1]:.4g}",
             f"{row['regret_max'][-1]:.5g}",
             row["regret_kind"],
-            f"{row['reward_mean'][-1]:{places}}",
+            f"{result.shown(row['reward_mean'][-1]):{places}}",
             *(f"{row[word][-1]:.4f}" for word in measures),
             f"{row['seconds']:.3g}",
             f"{row['slots_per_second']:.2g}",

@@ -321,19 +321,28 @@ class SimulationResult:
         return found
 
     @property
+    def reward_head(self) -> str:
+        """The head of a column of rewards, or of costs."""
+        return "cost a slot" if self.in_costs else "reward a slot"
+
+    def shown(self, reward: float) -> float:
+        """Return a reward as outputs show it: as a cost for a problem stated by costs."""
+        return 0.0 - reward if self.in_costs else reward
+
+    @property
     def bracket_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """The heads and rows of a table against a bracket: the reward a slot, its shares, regret to the upper end."""
-        heads = ["learner", "cost a slot" if self.in_costs else "reward a slot", "of bound"]
+        heads = ["learner", self.reward_head, "of bound"]
         names = ["share_of_upper", "share_of_policy"] if self.comparator.policy else ["share_of_upper"]
         heads += [f"of {self.comparator.policy}"] if self.comparator.policy else []
         if {REFERENCE, BASELINE} <= set(self.learners):
             names, heads = [*names, "lift"], [*heads, "lift"]
         heads += ["regret, at most", "worst"]
-        sign, rows = -1.0 if self.in_costs else 1.0, []
+        rows = []
         for one in self.summaries():
             error = "" if self.runs == 1 else f" ± {one['regret_stderr'][-1]:.2g}"
             shares = ("–" if one[name] is None else f"{one[name][-1]:.1%}" for name in names)
-            reward = f"{sign * one['expected_reward_mean'][-1]:.6g}"
+            reward = f"{self.shown(one['expected_reward_mean'][-1]):.6g}"
             regret = f"{one['regret_mean'][-1]:.5g}{error}"
             rows.append((one["spec"], reward, *shares, regret, f"{one['regret_max'][-1]:.5g}"))
         return tuple(heads), rows
@@ -342,24 +351,23 @@ class SimulationResult:
     def comparator_lines(self) -> list[str]:
         """Sentences that name the comparator, its accuracy and its pieces."""
         pieces = self.comparator.pieces
-        more = [f"  from slot {first} on {one.gain:.9g} ({one.kind})" for first, one in pieces]
+        more = [f"  from slot {first} on {self.shown(one.gain):.9g} ({one.kind})" for first, one in pieces]
         return [*(self._bracket_lines() if self.comparator.ends else [self._gain_line()]), *more]
 
     def _bracket_lines(self) -> list[str]:
         against, factor = self.comparator, self._factor
-        shown = [0.0 - end if self.in_costs else end for end in (against.lower, against.upper)]
-        low, high = sorted(shown)
+        low, high = sorted(map(self.shown, (against.lower, against.upper)))
         optimum, far, near = ("least cost", "lower", "upper") if self.in_costs else ("μ*", "upper", "lower")
         found = [
             f"{self.kinds[-1]} regret against {factor}the {far} end of a bracket of the optimum:",
             f"  {low:.9g} ≤ {optimum} ≤ {high:.9g}",
         ]
         if against.policy_gain is not None:
-            gain = -against.policy_gain if self.in_costs else against.policy_gain
+            gain = self.shown(against.policy_gain)
             verb = "costs" if self.in_costs else "earns"
             found.append(f"  {against.policy} {verb} {gain:.6g} ± {against.stderr:.2g} a slot, simulated")
         if against.lower_confidence is not None and against.proved_lower is not None:
-            proved = -against.proved_lower if self.in_costs else against.proved_lower
+            proved = self.shown(against.proved_lower)
             found.append(f"  {near} end: simulated, {against.lower_confidence:.1%} confidence; proved: {proved:.6g}")
         return found
 
@@ -368,7 +376,7 @@ class SimulationResult:
         return "" if self.ratio == 1.0 else f"{self.ratio:g} times "
 
     def _gain_line(self) -> str:
-        against, factor = self.comparator, self._factor
+        against, factor, gain = self.comparator, self._factor, self.shown(self.comparator.gain)
         kinds = {
             "certified": "the certified optimum (ships with the package)",
             "exact": "the optimum, solved exactly",
@@ -377,10 +385,10 @@ class SimulationResult:
         named = kinds.get(against.kind, f"the gain of {against.kind}")
         named += ", the mean over the pieces of the problem" if against.pieces else ""
         if against.stderr:
-            return f"regret against {factor}{against.gain:.9g} ± {against.stderr:.2g}, {named}, simulated"
+            return f"regret against {factor}{gain:.9g} ± {against.stderr:.2g}, {named}, simulated"
         width = against.upper - against.lower
         known = f", known to {width:.1g}" if width > 0 else ""
-        return f"regret against {factor}{against.gain:.12g}, {named}{known}"
+        return f"regret against {factor}{gain:.12g}, {named}{known}"
 
     def summaries(self) -> list[dict[str, Any]]:
         """Return the summaries of all learners."""
@@ -555,7 +563,7 @@ class SimulationResult:
             table = ["  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)) for row in (heads, *rows)]
             lines = [head, *(f"  {line.rstrip()}" for line in (*table, *self.comparator_lines))]
             return "\n".join(map(harmless, lines + ([f"  {self.remark}"] if self.remark else []))) + ">"
-        lines = [f"{head}; {kind} regret against {against.kind} {against.gain:.12g}"]
+        lines = [f"{head}; {kind} regret against {against.kind} {self.shown(against.gain):.12g}"]
         width = max(len(spec) for spec in self.learners)
         for spec, values in zip(self.learners, self.regret()[:, :, -1], strict=True):
             error = "" if self.runs == 1 else f" ± {_stderr(values):.3g}"
@@ -572,15 +580,15 @@ class SimulationResult:
         rows = [
             (
                 one["spec"],
-                f"{one['reward_mean'][-1]:.6g}",
+                f"{self.shown(one['reward_mean'][-1]):.6g}",
                 f"{one['regret_mean'][-1]:.6g}" + ("" if self.runs == 1 else f" ± {one['regret_stderr'][-1]:.2g}"),
                 f"{one['regret_max'][-1]:.6g}",
             )
             for one in self.summaries()
         ]
-        note = f"{self.kinds[-1]} regret against {self.comparator.kind} {self.comparator.gain:.9g}"
+        note = f"{self.kinds[-1]} regret against {self.comparator.kind} {self.shown(self.comparator.gain):.9g}"
         note += f"; {self.remark}" if self.remark else ""
-        return html_table(title, ("learner", "reward a slot", "regret", "worst run"), rows, note)
+        return html_table(title, ("learner", self.reward_head, "regret", "worst run"), rows, note)
 
 
 def _sd(values: Array) -> Array:
