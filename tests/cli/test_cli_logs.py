@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests.logs.logs import THREE, paths
@@ -93,3 +94,25 @@ def test_refusals(restless, flights, words, message):
     code, text, err = restless("replay", flights, *words)
     assert (code, text, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+def test_from_and_to(restless, write):
+    rng = np.random.default_rng(2)
+    states = rng.integers(0, 2, (120, 2)).tolist()
+    stamps = [str(np.datetime64("2024-05-01T11:00") + np.timedelta64(t, "m")) for t in range(120)]
+    log = write(
+        "\n".join(
+            ["time,arm,state", *(f"{at},{'ab'[i]},{states[t][i]}" for t, at in enumerate(stamps) for i in (0, 1))]
+        )
+    )
+    code, out, err = restless("fit", log, "--from", "12:00", "--json")
+    assert (code, "120 of 240 lines taken: from 12:00" in err) == (0, True)
+    assert [json.loads(out)[key] for key in ("first_slot", "last_slot", "observations")] == [60, 119, 120]
+    words = ("--learner", "round-robin", "--from", "11:30", "--to", "12:00", "--json")
+    assert json.loads(restless("replay", log, *words)[1])["slots"] == 31
+    pulls = write(
+        "\n".join(["time,arm,state", *(f"{at},{'ab'[states[t][1]]},{states[t][0]}" for t, at in enumerate(stamps))])
+    )
+    words = ("--policy", "best-arm", "--draws", "10", "--from", "11:20", "--to", "12:30", "--json")
+    assert json.loads(restless("evaluate", pulls, *words)[1])["pulls"] == 71
+    assert restless("fit", log, "--to", "noon")[0] == 2

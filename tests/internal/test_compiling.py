@@ -12,7 +12,8 @@ import pytest
 
 from restless_bandits._internal import compiling as compiling_module
 from restless_bandits._internal import workers
-from restless_bandits.cli.simulate import PLAY_A_SLOT, compile_slots_ahead
+from restless_bandits._internal.files import locked
+from restless_bandits.cli.simulate import PLAY_A_SLOT, REHEARSE, compile_slots_ahead
 from restless_bandits.model.problem import Problem
 from restless_bandits.simulation import pools, runner, world_kernels
 from restless_bandits.simulation.engine import World
@@ -320,24 +321,23 @@ class TestAhead:
     @pytest.fixture
     def begin(self, monkeypatch):
         """Ask twice for the process, and return the words of what was started."""
-        started, waiting = [], []
+        started = []
 
         def start(words, **_):
             started.append(words)
             return SimpleNamespace(kill=lambda: None)
 
         def begin():
-            compile_slots_ahead()
-            compile_slots_ahead()
-            # The kernel waits for the process exactly where there is one.
-            assert len(waiting) == len(started) == int(compiling_module.compiling_ahead.is_set())
+            compile_slots_ahead("likelihood-ucb")
+            compile_slots_ahead("likelihood-ucb")
+            # Kernels wait for the process exactly where there is one.
+            assert len(started) == int(compiling_module.compiling_ahead.is_set())
             return started
 
         monkeypatch.setattr(compiling_module, "compiling_ahead", Event())
         monkeypatch.setattr(compiling_module, "is_kept", lambda kernel: False)
         monkeypatch.setattr(pools, "cores", lambda: 2)
         monkeypatch.setattr(compiling_module.subprocess, "Popen", start)
-        monkeypatch.setattr(compiling_module, "compile_after", lambda *both: waiting.append(both))
         compile_slots_ahead.cache_clear()
         yield begin
         compile_slots_ahead.cache_clear()
@@ -381,20 +381,56 @@ class TestAhead:
         done = command(*words, kernels=tmp_path, code=CODE_ON_TWO_CORES + code)
         assert done.stderr.splitlines()[-1] == "True False False"
 
-    @pytest.mark.parametrize("late", [False, True])
-    def test_the_kernel_waits_for_it(self, late):
+    @pytest.fixture
+    def shared(self, tmp_path, monkeypatch):
+        """A kernel that two processes may compile, with the list of compiled signatures and the file of its lock."""
         happened = []
+        kernel = SimpleNamespace(
+            compile=happened.append, stats=SimpleNamespace(cache_path=str(tmp_path)), py_func=compiled_long
+        )
+        compiling_module.compile_in_turn(kernel)
+        monkeypatch.setattr(compiling_module, "compiling_ahead", Event())
+        return kernel, happened, tmp_path / f"{compiled_long.__module__}.{compiled_long.__name__}"
 
-        def wait(seconds):
-            happened.append("waited")
-            if late:
-                raise subprocess.TimeoutExpired("", seconds)
+    def test_a_kernel_waits_for_the_process_that_compiles_it(self, shared):
+        kernel, happened, place = shared
+        compiling_module.compiling_ahead.set()
+        waiting = Thread(target=kernel.compile, args=("types",))
+        with locked(place):
+            waiting.start()
+            waiting.join(0.2)
+            assert (waiting.is_alive(), happened) == (True, [])
+        waiting.join(60)
+        assert happened == ["types"]
 
-        kernel = SimpleNamespace(compile=lambda signature: happened.append(signature))
-        compiling_module.compile_after(SimpleNamespace(wait=wait), kernel)
-        assert happened == []
-        kernel.compile("types")
-        assert happened == ["waited", "types"]
+    def test_a_kernel_is_compiled_here_where_the_other_process_takes_too_long(self, shared, monkeypatch):
+        kernel, happened, place = shared
+        compiling_module.compiling_ahead.set()
+        monkeypatch.setattr(compiling_module, "COMPILATION_TIMEOUT_SECONDS", 0.05)
+        with locked(place):
+            kernel.compile("types")
+        assert happened == ["types"]
+
+    def test_a_process_that_compiles_alone_takes_no_lock(self, shared):
+        kernel, happened, place = shared
+        with locked(place):
+            kernel.compile("types")
+        assert happened == ["types"]
+
+    def test_rehearsed_kernels_have_the_types_of_all_plans(self):
+        code = (
+            "import restless_bandits as rb\n"
+            "from restless_bandits.learning.learners import confidence_bounds as bounds, exploration_kernels as ahead\n"
+            f"{PLAY_A_SLOT}{REHEARSE.format(spec='likelihood-ucb')}\n"
+            "kernels = (ahead.follow, ahead.anticipate, ahead.optimistic_chains, ahead.optimistic_rewards,\n"
+            "           ahead.weights_of, bounds.arm_means)\n"
+            "print([len(kernel.signatures) for kernel in kernels])\n"
+            "for problem in (rb.Problem.builtin('paper-1'), rb.Problem.random(3, 3, seed=1)):\n"
+            "    rb.simulate(problem, 'likelihood-ucb', 100, runs=1, comparator=0.4, engine='threads')\n"
+            "print([len(kernel.signatures) for kernel in kernels])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == [str([1] * 6)] * 2
 
     def test_what_was_compiled_ahead_is_found(self):
         # In this process, which takes its kernels from the same folder.

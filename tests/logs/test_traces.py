@@ -1,5 +1,7 @@
 """From columns to a trace: slots, states, rewards; what is refused and in which words."""
 
+from datetime import datetime
+
 import numpy as np
 import pytest
 
@@ -145,3 +147,77 @@ def test_picture_of_a_log():
     assert image.get_array().filled(np.nan) == pytest.approx(trace.shades(4), nan_ok=True)
     assert image.get_extent() == [9.5, 13.5, 1.5, -0.5]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+
+
+def test_identical_lines_are_left_out_and_noted(write):
+    trace = rb.data.read_trace(write("time,arm,value\n0,a,1\n0,a,1\n1,a,2\n1,b,1\n1,a,2\n"))
+    assert len(trace) == 3
+    assert trace.times.tolist() == [0, 1, 1]
+    (note,) = [note for note in trace.notes if "repetition" in note]
+    assert note.startswith("left out: 2 lines, each a repetition of another line, the first at")
+    assert note.endswith("line 3")
+    with pytest.raises(rb.ProblemError, match="line 4: arm 'a' was logged in slot 0 before"):
+        rb.data.read_trace(write("time,arm,value\n0,a,1\n0,a,1\n0,a,2\n"))
+    # Repeated values count in a mean.
+    bins = rb.data.trace([0, 0, 0, 1], list("aaaa"), value=[4, 4, 1, 0], duplicates="mean", edges=[2.9])
+    assert bins.states.tolist() == [0, 1]
+
+
+class TestSlices:
+    STAMPS = np.arange(np.datetime64("2024-05-01T09:00"), np.datetime64("2024-05-01T15:00"), np.timedelta64(1, "h"))
+
+    def stamped(self, **more):
+        return rb.data.trace(self.STAMPS, list("aababa"), state=[0, 1, 1, 2, 0, 0], **more)
+
+    @pytest.mark.parametrize(
+        "noon", ["12:00", "2024-05-01T12:00", "2024-05-01 11:30", datetime(2024, 5, 1, 12), 3, "3"]
+    )
+    def test_by_time(self, noon):
+        whole = self.stamped(rewards=(1, 0.5, 0))
+        late, early = whole[noon:], whole[:noon]
+        assert late.times.tolist() == [3, 4, 5]
+        assert (late.names, late.arms.tolist(), late.states.tolist()) == (("a", "b"), [0, 1, 0], [2, 0, 0])
+        assert early.times.tolist() == [0, 1, 2]
+        assert (early.n_states, early.levels) == (2, (1.0, 0.5))
+        assert late.clock == whole.clock
+        assert late.notes[-1] == f"3 of 6 lines taken: from {noon}"
+        assert len(whole[:]) == 6
+        assert whole.between(last=noon).times.tolist() == [0, 1, 2] + [3] * (noon != "2024-05-01 11:30")
+        assert whole.slots_between(noon) == (3, 5)
+
+    def test_arms_without_a_line_are_left_out(self):
+        trace = rb.data.trace([0, 1, 2, 3], list("abcb"), state=[0, 1, 0, 0], action=[1, 0, 1, 0], kind=list("xyzy"))
+        part = trace[1:]
+        assert part.names == ("b", "c")
+        assert part.kinds[1] == ("y", "z")
+        assert part.kinds[0].tolist() == [0, 1]
+        assert part.actions.tolist() == [0, 1, 0]
+
+    def test_offsets(self):
+        zoned = rb.data.trace([f"2024-05-01T{h:02}:00+02:00" for h in range(9, 15)], [0] * 6, state=[0, 1] * 3)
+        assert zoned["2024-05-01T12:00":].times.tolist() == [3, 4, 5]
+        assert zoned["2024-05-01T12:00+02:00":].times.tolist() == [3, 4, 5]
+        assert zoned["2024-05-01T08:00Z":"2024-05-01T10:00Z"].times.tolist() == [1, 2]
+
+    @pytest.mark.parametrize(
+        ("times", "message"),
+        [
+            (slice("noon", None), "'noon' is no time; give one such as 2024-05-01T12:00"),
+            (slice("23:00", None), "no line from 23:00; it has slots from 2024-05-01 09:00 to 2024-05-01 14:00"),
+            (slice("2024-05-01T12:00Z", None), "the times of the log have none; leave the offset out"),
+            (slice(4, None), "only one state was seen from 4"),
+            (slice(0, 9, 2), "is no slice"),
+            (slice(1.5, None), "a slot is 1.5"),
+            (3, "3 is no slice"),
+        ],
+    )
+    def test_bad_parts(self, times, message):
+        with pytest.raises(rb.ProblemError, match=message):
+            self.stamped()[times]
+
+    def test_several_days_and_no_clock(self):
+        days = rb.data.trace(self.STAMPS[:4] + np.arange(4) * np.timedelta64(24, "h"), [0] * 4, state=[0, 1] * 2)
+        with pytest.raises(rb.ProblemError, match=r"12:00 is on several days of the log; .* 2024-05-01T12:00"):
+            days["12:00":]
+        with pytest.raises(rb.ProblemError, match=r"12:00 is a clock time, .* give a slot, such as 0"):
+            rb.data.trace([0, 1], [0, 0], state=[0, 1])["12:00":]

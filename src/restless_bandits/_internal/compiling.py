@@ -18,11 +18,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import Event, RLock, Timer
 from typing import Any, Literal, TypeVar, cast
+
+from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.files import locked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +39,7 @@ compiling_long = Event()
 """Set when compilation has taken ``LONG_COMPILATION_SECONDS`` seconds in one process."""
 
 compiling_ahead = Event()
-"""Set if another process compiles a kernel for this process, see ``compile_ahead``."""
+"""Set if two processes compile for a command, in both of them: see ``compile_ahead``."""
 
 COMPILATION_TIMEOUT_SECONDS = 60.0
 """Seconds of waiting for the other process."""
@@ -157,6 +160,7 @@ class Kernel:
             with global_compiler_lock:
                 if self._dispatcher is None:
                     self._dispatcher = self._made(numba)
+                    compile_in_turn(self._dispatcher)
                     if self._call == self._first_call:
                         self._call = self._dispatcher
         return self._dispatcher
@@ -201,33 +205,47 @@ def is_loaded(kernel: Any) -> bool:
 
 
 def compile_ahead(kernel: Any, code: str) -> None:
-    """Let another process compile a kernel by running some code, so that this process can work meanwhile.
+    """Let another process compile a kernel, and maybe others, by running some code, while this process works.
 
     A process is used because Numba compiles in one thread at a time. A kernel in the cache on disk needs no process,
-    and without a writable cache folder the processes cannot share compiled kernels. If the process fails, this process
-    compiles the kernel itself.
+    and without a writable cache folder the processes cannot share compiled kernels. Both processes compile in turns:
+    see ``compile_in_turn``. If the process fails, this process compiles all kernels itself.
     """
     if kernel.stats.cache_path is None or is_kept(kernel):
         return
     with suppress(OSError):
         # The current folder is not on the import path: its modules do not belong to the package.
-        words, nowhere = [sys.executable, "-P", "-c", code], subprocess.DEVNULL
+        words, nowhere = [sys.executable, "-P", "-c", COMPILE_IN_TURNS + code], subprocess.DEVNULL
         process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
         atexit.register(process.kill)
-        compile_after(process, kernel.dispatcher)
         compiling_ahead.set()
 
 
-def compile_after(process: subprocess.Popen[bytes], kernel: Any) -> None:
-    """Make a kernel that a process compiles wait for the process, and then look on disk."""
-    compile_or_load = kernel.compile
+COMPILE_IN_TURNS = f"from {__name__} import compiling_ahead\ncompiling_ahead.set()\n"
 
-    def wait(signature: Any) -> Any:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(COMPILATION_TIMEOUT_SECONDS)
-        return compile_or_load(signature)
 
-    kernel.compile = wait
+def compile_in_turn(dispatcher: Any) -> None:
+    """Make a kernel wait, while two processes compile, for the process that compiles the kernel first.
+
+    The waiting process then finds the kernel on disk. Kernels call no kernels that call them, so that no process waits
+    for a process that waits.
+    """
+    from numba.core.compiler_lock import global_compiler_lock
+
+    compile_or_load, folder = dispatcher.compile, dispatcher.stats.cache_path
+    place = Path(folder or "") / f"{dispatcher.py_func.__module__}.{dispatcher.py_func.__name__}"
+
+    def wait_and_compile(signature: Any) -> Any:
+        if folder is None or not compiling_ahead.is_set():
+            return compile_or_load(signature)
+        # Numba's own lock of threads first: two threads that take the two in different order would wait for ever.
+        with global_compiler_lock, ExitStack() as stack:
+            # A kernel that takes too long elsewhere, or cannot be locked, is compiled here.
+            with suppress(ProblemError):
+                stack.enter_context(locked(place, COMPILATION_TIMEOUT_SECONDS))
+            return compile_or_load(signature)
+
+    dispatcher.compile = wait_and_compile
 
 
 def njit(function: F) -> F:

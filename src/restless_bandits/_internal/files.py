@@ -82,7 +82,7 @@ def write_file(path: str | Path, content: Content) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str | Path) -> Iterator[None]:
+def locked(path: str | Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
     """Let one process or thread at a time read and replace a file, among the callers of this function.
 
     The lock is a separate file next to the locked file, since the locked file is replaced; the block's end removes the
@@ -90,7 +90,7 @@ def locked(path: str | Path) -> Iterator[None]:
     """
     place = Path(os.path.realpath(path))
     beside = place.with_name(f".{place.name}.lock")
-    until = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    until = time.monotonic() + timeout
     while True:
         try:
             number = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
@@ -102,8 +102,7 @@ def locked(path: str | Path) -> Iterator[None]:
         os.close(number)
         if time.monotonic() > until:
             raise ProblemError(
-                f"cannot write {path}: another process has been writing the file for {LOCK_TIMEOUT_SECONDS:g} s; try "
-                "again"
+                f"cannot write {path}: another process has been writing the file for {timeout:g} s; try again"
             )
         time.sleep(0.01)
     try:

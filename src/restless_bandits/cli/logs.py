@@ -36,6 +36,13 @@ WideOption = Annotated[
 DuplicatesOption = Annotated[
     str, typer.Option(metavar="WHAT", help="Several lines of an arm in a slot: refuse, or take the mean or the last.")
 ]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", help="Use the log from this time on: 2024-05-01T12:00, 12:00 in one day, or a slot."
+    ),
+]
+UntilOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Use the log up to this time or slot.")]
 StatesOption = Annotated[
     str | None,
     typer.Option(
@@ -92,6 +99,8 @@ def read_log(
     wide: WideOption = False,
     slot: SlotOption = None,
     duplicates: DuplicatesOption = "refuse",
+    since: SinceOption = None,
+    until: UntilOption = None,
 ) -> Trace:
     """Read a log with the options of the command line, and report ignored, omitted and guessed parts."""
     ends = numbers(reward_range, "--reward-range", float)
@@ -111,6 +120,8 @@ def read_log(
         rewards=numbers(rewards, "--rewards", float),
         reward_range=None if ends is None else (ends[0], ends[1]),
     )
+    if since is not None or until is not None:
+        trace = trace.between(since, until)
     for note in trace.notes:
         say(note)
     return trace

@@ -35,11 +35,12 @@ def replay(
         int | None, typer.Option(metavar="T", help="Number of slots to play.", parser=whole_number)
     ] = None,
     first: Annotated[
-        int | None,
-        typer.Option("--from", metavar="SLOT", help="The first slot to play.", show_default="first of the log"),
+        str | None,
+        typer.Option("--from", metavar="TIME", help="The first time or slot to play.", show_default="first of the log"),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--to", metavar="SLOT", help="The last slot to play.", show_default="last of the log")
+        str | None,
+        typer.Option("--to", metavar="TIME", help="The last time or slot to play.", show_default="last of the log"),
     ] = None,
     memory: Annotated[
         int | None,
@@ -62,9 +63,10 @@ def replay(
     from restless_bandits import logs
     from restless_bandits.learning.learners import DEFAULT
 
+    low, high = trace.slots_between(first, last)
     stretch: Any = {
-        "first": first,
-        "last": last,
+        "first": None if first is None else low,
+        "last": None if last is None else high,
         "horizon": horizon,
         "missing": missing,
         "closed": closed,

@@ -20,7 +20,6 @@ from restless_bandits.registry import COMPARATORS, DEFAULT_OBSERVED
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from restless_bandits.learning.learners import Learner
     from restless_bandits.model.problem import Problem
     from restless_bandits.simulation import SimulationResult
 
@@ -28,8 +27,16 @@ PLAY_A_SLOT = (
     "from restless_bandits.model.problem import Problem\n"
     "from restless_bandits.simulation.engine import World\n"
     "from restless_bandits.simulation.jobs import play_a_slot\n"
-    "play_a_slot(World(Problem.builtin('paper-1')))"
+    "play_a_slot(World(Problem.builtin('paper-1')))\n"
 )
+REHEARSE = (
+    "from restless_bandits.learning.learners import learner\n"
+    "from restless_bandits.model.record import Record\n"
+    "player = learner({spec!r}, trust_modules=False)\n"
+    "task = player.task(Problem.builtin('paper-1'), None)\n"
+    "player.rehearse(Record.of(task), task)\n"
+)
+"""The later kernels of a learner; a learner from another package is not imported a second time."""
 
 
 def simulate(
@@ -74,12 +81,13 @@ def simulate(
     from restless_bandits.simulation import SimulationInterrupted
     from restless_bandits.simulation import simulate as run_all
 
-    compile_slots_ahead()
+    specs = learner or [_default(stated)]
+    compile_slots_ahead(*specs)
     try:
         with show_progress(f"{stated.name or problem}, T = {horizon}") as advance, warnings_as_lines():
             result = run_all(
                 stated,
-                learner or _default(stated),
+                specs,
                 horizon,
                 runs=runs,
                 seed=seed,
@@ -103,23 +111,26 @@ def simulate(
     _show(result, problem, as_json)
 
 
-def _default(problem: Problem) -> Learner | str:
+def _default(problem: Problem) -> str:
     if problem.observed == "all":
         return DEFAULT_OBSERVED
     from restless_bandits.learning.learners import default_learner
 
-    return default_learner(problem.task())
+    return default_learner(problem.task()).spec
 
 
 @cache
-def compile_slots_ahead() -> None:
-    """Let another process compile the kernel of the slots: learners plan before slots are played."""
+def compile_slots_ahead(*specs: str) -> None:
+    """Let another process compile the kernel of the slots, and then the later kernels of some learners.
+
+    Learners plan before slots are played.
+    """
     from restless_bandits._internal.compiling import compile_ahead
     from restless_bandits.simulation.pools import cores
     from restless_bandits.simulation.world_kernels import run_plan
 
     if cores() > 1:
-        compile_ahead(run_plan, PLAY_A_SLOT)
+        compile_ahead(run_plan, PLAY_A_SLOT + "".join(REHEARSE.format(spec=spec) for spec in specs))
 
 
 def jobs_of(text: str) -> int | None:

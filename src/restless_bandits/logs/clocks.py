@@ -6,10 +6,11 @@ seconds; a log with numbered slots has none.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.cells import Stamps
 from restless_bandits._internal.errors import ProblemError, shortened
-from restless_bandits._internal.validation import IntArray, positive
+from restless_bandits._internal.validation import BoolArray, IntArray, positive
 
 UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 """Seconds of each unit; ``m`` is short for ``min``."""
@@ -47,11 +48,40 @@ class Clock:
         local: Stamps = there + _offsets(there, self.zone)
         return local
 
+    def reached(self, slots: IntArray, moment: str | datetime, *, after: bool = False) -> BoolArray:
+        """Return whether slots begin at a moment or later, or later with ``after``.
+
+        A moment without an offset is a time of the log's zone. A time of day will do where all slots lie in one day.
+        """
+        compare = np.greater if after else np.greater_equal
+        local = self.at(slots)
+        found = moment if isinstance(moment, datetime) else _moment(moment, local)
+        if found.tzinfo is None:
+            return np.asarray(compare(local, np.datetime64(found)))
+        if not self.zone:
+            raise ProblemError(f"{moment} has an offset, and the times of the log have none; leave the offset out")
+        utc = replace(self, zone="UTC").at(slots)
+        return np.asarray(compare(utc, np.datetime64(found.astimezone(UTC).replace(tzinfo=None))))
+
     def show(self, slot: int) -> str:
         """Return when a slot began, for people: ``2013-01-01 05:00 UTC``."""
         text = str(self.at(slot)[0]).replace("T", " ").removesuffix(".000000")
         text = text.removesuffix(":00") if self.seconds % 60 == 0 else text
         return f"{text} {self.zone}".strip()
+
+
+def _moment(text: str, local: Stamps) -> datetime:
+    """Return the moment of a text, in the form of ISO 8601."""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(text.strip())
+    days = np.unique(local.astype("datetime64[D]"))
+    try:
+        of_day = time.fromisoformat(text.strip())
+    except ValueError:
+        raise ProblemError(f"{shortened(text)} is no time; give one such as 2024-05-01T12:00") from None
+    if len(days) > 1:
+        raise ProblemError(f"{text} is on several days of the log; give the day too, such as {days[0]}T{text.strip()}")
+    return datetime.combine(days[0].item(), of_day)
 
 
 def parse_duration(what: str, given: Any) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from restless_bandits._internal.cells import LAST_SLOT
 from restless_bandits._internal.errors import ProblemError
-from restless_bandits._internal.validation import Array, IntArray
+from restless_bandits._internal.validation import Array, BoolArray, IntArray
 from restless_bandits.logs.clocks import MICRO, UNIT_SECONDS, Clock, parse_duration, spell
 from restless_bandits.logs.reading import Columns, exact
 
@@ -157,11 +157,24 @@ def one_look_a_slot(columns: Columns, slots: IntArray, duplicates: str, sized: b
     same = (np.diff(slots[order]) == 0) & (np.diff(arms[order]) == 0)
     if same.any():
         if duplicates == "refuse":
-            _refuse_duplicates(columns, slots, order, np.flatnonzero(same), sized)
+            columns = _without_repeats(columns, slots, order, same, sized)
         if duplicates == "mean":
             return _means(columns, slots)
         order = order[np.append(~same, True)]
     return _taken(columns, order), slots[order]
+
+
+def _without_repeats(columns: Columns, slots: IntArray, order: IntArray, same: BoolArray, sized: bool) -> Columns:
+    """Return the columns with a note on identical lines; other lines of an arm in one slot are refused."""
+    identical = same.copy()
+    for column in columns.numbers.values():
+        before, after = column[order[:-1]], column[order[1:]]
+        identical &= (before == after) | ((before != before) & (after != after))  # NaN is equal to NaN here.
+    if (same & ~identical).any():
+        _refuse_duplicates(columns, slots, order, np.flatnonzero(same & ~identical), sized)
+    count, first = int(identical.sum()), columns.place(int(order[1:][identical].min()))
+    lines = "lines, each a repetition of another line" if count > 1 else "line, a repetition of another line"
+    return replace(columns, notes=(*columns.notes, f"left out: {count} {lines}, the first at {first}"))
 
 
 def _taken(columns: Columns, rows: IntArray) -> Columns:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from restless_bandits._internal.errors import ProblemError
+from restless_bandits._internal.errors import ProblemError, shortened
 from restless_bandits._internal.validation import Array, IntArray, check_int
 from restless_bandits.logs.binning import Edges, LoggedValues, States, binned, check_number, cut, numbers_of
 from restless_bandits.logs.clocks import Clock
-from restless_bandits.logs.reading import Columns, Named, columns_in_memory, columns_of, exact
+from restless_bandits.logs.reading import LONGEST_NUMBER, Columns, Named, columns_in_memory, columns_of, exact
 from restless_bandits.logs.slots import one_look_a_slot, slots_of
 from restless_bandits.model.record import BIN_EDGES, Record
 from restless_bandits.model.rewards import ZERO_TO_ONE, Range, RewardLaw, checked_range, outside
@@ -44,6 +45,8 @@ SAME_REWARD = 1e-9
 """The largest difference of equal rewards of a state, as in ``Agent``."""
 OTHER_PULLS = "a log of other pulls says nothing of the states that these pulls would have made"
 
+Moment = str | int | datetime
+"""A slot, or a time of a log with a clock; a text in the form of ISO 8601, or of a time of day."""
 Binning = tuple[States, Edges, bool]
 """The options ``states``, ``edges`` and ``low_is_better`` of ``read_trace``."""
 
@@ -117,6 +120,87 @@ class Trace:
     def gap(self) -> int:
         """The greatest common divisor of all waits between observations of an arm; 0 without repeated observations."""
         return int(np.gcd.reduce(np.concatenate([np.diff(self.times[rows]) for rows in self._rows])))
+
+    def __getitem__(self, times: slice) -> Trace:
+        """Return the log from a time on, and before another: ``trace["2024-05-01T12:00":]``, or ``trace[100:200]``.
+
+        A time is a slot, or with a clock a ``datetime`` or a text in the form of ISO 8601. Slots, states and edges stay
+        those of the whole log; arms without a line are left out.
+        """
+        if not isinstance(times, slice) or times.step is not None:
+            raise ProblemError(f"a log is cut by its times, such as trace[100:200]; {shortened(times)} is no slice")
+        return self._part(
+            *self._slots(times.start, times.stop, after=False), _spelled(times.start, times.stop, "before")
+        )
+
+    def between(self, first: Moment | None = None, last: Moment | None = None) -> Trace:
+        """Return the log from a slot or time to another, both included; otherwise as a slice of the log."""
+        return self._part(*self.slots_between(first, last), _spelled(first, last, "to"))
+
+    def slots_between(self, first: Moment | None = None, last: Moment | None = None) -> tuple[int, int]:
+        """Return the first and the last slot that begin between two slots or times, both included."""
+        return self._slots(first, last, after=True)
+
+    def _slots(self, first: Moment | None, last: Moment | None, *, after: bool) -> tuple[int, int]:
+        """The first slot from a time on, and the last slot before another time, or up to it with ``after``."""
+        low, high = int(self.times[0]), int(self.times[-1])
+        if first is not None:
+            low = self._first_slot(first, after=False)
+        if last is not None:
+            high = self._first_slot(last, after=after) - 1
+        return low, high
+
+    def _first_slot(self, time: Moment, *, after: bool) -> int:
+        """The first slot that begins at a time or later, with ``after`` only later; else one beyond the log."""
+        if isinstance(time, str) and time.strip().isdecimal():
+            time = int(time[:LONGEST_NUMBER])
+        if not isinstance(time, str | datetime):
+            return check_int("a slot", time, 0) + after
+        if self.clock is None or self.clock.origin is None:
+            raise ProblemError(f"{time} is a clock time, and the log has none; give a slot, such as {self.times[0]}")
+        slots = np.unique(self.times)
+        reached = self.clock.reached(slots, time, after=after)
+        return int(slots[reached][0]) if reached.any() else int(slots[-1]) + 1
+
+    def _part(self, first: int, last: int, named: str) -> Trace:
+        """The lines within two slots."""
+        kept = (self.times >= first) & (self.times <= last)
+        if not kept.any():
+            raise ProblemError(f"the log has no line {named}; it has {self._stretch}")
+        present, arms = np.unique(self.arms[kept], return_inverse=True)
+        states = self.states[kept]
+        n_states = int(states.max()) + 1
+        if len(np.unique(states)) == 1:
+            raise ProblemError(f"only one state was seen {named}; give a longer part of the log")
+        unseen, kinds = self.unseen, self.kinds
+        if unseen is not None:
+            there = (unseen[0] >= first) & (unseen[0] <= last) & np.isin(unseen[1], present)
+            unseen = unseen[0][there], np.searchsorted(present, unseen[1][there])
+        if kinds is not None:
+            used, numbers = np.unique(kinds[0][present], return_inverse=True)
+            kinds = numbers, tuple(kinds[1][kind] for kind in used.tolist())
+        return replace(
+            self,
+            times=self.times[kept],
+            arms=arms,
+            states=states,
+            rewards=self.rewards[kept],
+            names=tuple(self.names[arm] for arm in present.tolist()),
+            levels=None if self.levels is None else self.levels[:n_states],
+            edges=None if self.edges is None else self.edges[: n_states - 1],
+            probabilities=None if self.probabilities is None else self.probabilities[kept],
+            notes=(*self.notes, f"{int(kept.sum())} of {len(self)} lines taken: {named}"),
+            actions=None if self.actions is None else self.actions[kept],
+            unseen=unseen,
+            kinds=kinds,
+        )
+
+    @property
+    def _stretch(self) -> str:
+        first, last = int(self.times[0]), int(self.times[-1])
+        if self.clock is None or self.clock.origin is None:
+            return f"slots {first} to {last}"
+        return f"slots from {self.clock.show(first)} to {self.clock.show(last)}"
 
     def of_arm(self, arm: int) -> tuple[IntArray, IntArray, Array]:
         """Return the slots, the states by the arm's own numbers, and the rewards of an arm."""
@@ -206,6 +290,12 @@ class Trace:
         plural = "s" if self.n_arms > 1 else ""
         stretch = f"slots {self.times[0]} to {self.times[-1]}"
         return f"<Trace: {len(self)} observations of {self.n_arms} arm{plural}, {self.n_states} states, {stretch}>"
+
+
+def _spelled(first: Moment | None, last: Moment | None, end: str) -> str:
+    """The name of a part of a log."""
+    ends = {"from": first, end: last}
+    return " ".join(f"{word} {time}" for word, time in ends.items() if time is not None) or "in all"
 
 
 def read_trace(

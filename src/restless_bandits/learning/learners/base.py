@@ -92,6 +92,12 @@ class Learner:
         """
         raise NotImplementedError
 
+    def rehearse(self, record: Any, task: Any) -> None:
+        """Call the kernels that come last in the first plans, given an empty record; nothing by default.
+
+        A second process thereby compiles these kernels while the first process compiles the others.
+        """
+
     def task(self, problem: Problem, horizon: int | None) -> Task:
         """Return this learner's task of a problem, checked."""
         task = problem.task(horizon, reveal=self.needs)

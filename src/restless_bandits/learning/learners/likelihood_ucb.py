@@ -34,7 +34,7 @@ import numpy as np
 
 from restless_bandits import oracles
 from restless_bandits._internal.validation import Array, BoolArray, IntArray, positive
-from restless_bandits.learning.estimation import Fits, fit_from_last
+from restless_bandits.learning.estimation import Fits, first_logits, fit_from_last
 from restless_bandits.learning.learners.base import Learner, require_choice
 from restless_bandits.learning.learners.confidence_bounds import arm_means, arm_upper_bounds
 from restless_bandits.learning.learners.exploration_kernels import (
@@ -52,6 +52,7 @@ from restless_bandits.model.record import Record
 from restless_bandits.model.tasks import Task
 from restless_bandits.oracles.index_kernels import FlatArms
 from restless_bandits.policies.plans import CountDoubled, Plan, Rule, Slots
+from restless_bandits.policies.policies import IndexPolicy
 
 MODE_SLOTS_SHARE = 0.1
 """Slots for which the mode is followed, as a share of the played slots."""
@@ -124,6 +125,18 @@ class LikelihoodUCB(Learner):
             explore = policy_on(self.oracle, arms, record, task)
         explore = lasting_policy(explore, self.oracle, arms, record, task, longest_exploring(t, task))
         return Plan(explore, self.until(t, task), notes)
+
+    def rehearse(self, record: Record, task: Task) -> None:
+        """Look ahead and explore on even chains, which need no fit and no oracle: their kernels come first in a run."""
+        first, pairs = first_logits(record), record.n_states**2
+        fits = Fits(record.n_states, first, np.zeros(first[-1]), np.ones(first[-1]), {})
+        ordered = np.ones(task.n_arms, dtype=np.bool_)
+        rewards = arm_means(*_looks(record, task), record.state_base, ordered)
+        shares = 1.0 / record.n_states
+        likely = FlatArms(record.n_states, np.repeat(shares, pairs), rewards, np.repeat(shares, record.n_states))
+        policy = IndexPolicy(tuple(np.zeros((n, 1)) for n in record.n_states.tolist()), task.plays)
+        ahead = look_ahead(np.random.default_rng(0), policy, likely, record, fits, 1, 1.0)
+        self.exploring_arms(record, task, fits, ahead, ordered, likely)
 
     def until(self, t: int, task: Task) -> Rule:
         """The stop rule of an exploring plan that begins in slot t."""
