@@ -1,4 +1,5 @@
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -184,6 +185,21 @@ class TestProblem:
 
 
 class TestTask:
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (
+                lambda: rb.Task(kinds=(0, 0)),
+                "Task has no argument 'kinds'; arms that are all observed have rb.Observed",
+            ),
+            (lambda: rb.Task.of_arms(["a"], observed="all"), "has no argument 'observed'; arms that are all observed"),
+            (lambda: rb.Task(n_state=(2,)), "Task has no argument 'n_state'; did you mean 'n_states'?"),
+        ],
+    )
+    def test_unknown_arguments(self, make, message):
+        with pytest.raises(ProblemError, match=re.escape(message)):
+            make()
+
     problem = Problem([Arm(GOOD, [1, 0], initial=1), Arm.two_state(0.5, 0.6, (0.8, 0))])
 
     def test_tells_the_shape_and_nothing_more(self):

@@ -19,7 +19,7 @@ from restless_bandits._internal.validation import (
     is_number,
     positive,
 )
-from restless_bandits.model.checks import check_horizon, check_text, finite_numbers, read_only
+from restless_bandits.model.checks import check_horizon, check_text, finite_numbers, read_only, refusing_keywords
 from restless_bandits.model.rewards import (
     REWARD_LAWS,
     ZERO_TO_ONE,
@@ -36,6 +36,10 @@ from restless_bandits.model.support import ARM_FEATURES
 
 if TYPE_CHECKING:
     from restless_bandits.model.problem import Problem
+
+OBSERVED_REMEDIES = dict.fromkeys(
+    ("observed", "kinds", "at_most"), "arms that are all observed have rb.ObservedTask.of_arms(arms, n_states, kinds=…)"
+)
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class Task:
             raise ProblemError("task: its arms are not those of its problem; make it with problem.task(...)")
 
     @classmethod
+    @refusing_keywords("Task.of_arms", OBSERVED_REMEDIES)
     def of_arms(
         cls,
         arms: Sequence[str | Mapping[str, Any]],
@@ -360,6 +365,10 @@ class Task:
             return normalized
         low, high = _flat_ranges(self.n_states, self.reward_ranges)
         return np.asarray(np.clip(low + (high - low) * normalized, low, high))
+
+
+# The constructor of a dataclass is written by its decorator, so it is wrapped here.
+Task.__init__ = refusing_keywords("Task", OBSERVED_REMEDIES)(Task.__init__)  # type: ignore[method-assign]
 
 
 @lru_cache(maxsize=32)
