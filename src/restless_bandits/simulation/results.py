@@ -437,11 +437,12 @@ class SimulationResult:
             "checkpoint": self.checkpoints,
             "arm": list(self.arms),
         }
+        compared = self.comparator.as_dict()
         attributes = {
             **{name: getattr(self, name) for name in ("problem", "horizon", "seed", "ratio", "lost", "late")},
             "regret_kind": self.kinds[-1],
             # Attributes are single values: pieces are given by their slots and gains.
-            **{f"comparator_{key}": value for key, value in self.comparator.as_dict().items() if key != "pieces"},
+            **{f"comparator_{key}": value for key, value in compared.items() if key != "pieces" and value is not None},
             "changes": [first for first, _ in self.comparator.pieces[1:]],
         }
         return xarray.Dataset(variables, coords=labels, attrs=attributes)
