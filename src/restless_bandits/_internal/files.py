@@ -82,7 +82,7 @@ def write_file(path: str | Path, content: Content) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str | Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+def locked(path: str | Path, timeout: float | None = None) -> Iterator[None]:
     """Let one process or thread at a time read and replace a file, among the callers of this function.
 
     The lock is a separate file next to the locked file, since the locked file is replaced; the block's end removes the
@@ -90,6 +90,7 @@ def locked(path: str | Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[
     """
     place = Path(os.path.realpath(path))
     beside = place.with_name(f".{place.name}.lock")
+    timeout = LOCK_TIMEOUT_SECONDS if timeout is None else timeout
     until = time.monotonic() + timeout
     while True:
         try:
